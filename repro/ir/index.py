@@ -1,0 +1,237 @@
+"""Index arithmetic: sums, products, floor division and remainder of i64 indices, kept in one normal form.
+
+Every index is an affine sum over atoms (axes, scalars, loaded indices, and floordiv/mod of such sums).
+The constructors know each atom's range, so a reshape that undoes a reshape, or a split of a fused axis,
+simplifies back to plain strides; that is what lets a load be seen as contiguous.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from repro.ir.loops import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp, Scalar, apply, const
+from repro.ir.types import BOOL, I64
+
+_UNBOUNDED = (-(1 << 62), 1 << 62)
+
+
+def number(value: int) -> Expr:
+    return const(I64, value)
+
+
+def axis(identity: int, extent: int) -> Axis:
+    """The axis variable with that number; an axis of one iteration still has a number."""
+    return Axis(I64, (identity, extent), ())
+
+
+def _parts(index: Expr) -> tuple[int, list[tuple[Expr, int]]]:
+    if isinstance(index, Const):
+        bits = index.bits
+        return (bits - (1 << 64) if bits >> 63 else bits), []
+    if isinstance(index, Affine):
+        return index.constant, list(zip(index.children, index.coefficients, strict=True))
+    return 0, [(index, 1)]
+
+
+def _key(atom: Expr) -> tuple[object, ...]:
+    """A total order on atoms that depends on their structure alone."""
+    kind = type(atom).__name__
+    if isinstance(atom, Axis | Scalar):
+        return (kind, *atom.fields)
+    return ("~" + kind, str(atom.fields), *(_key(child) for child in atom.children))
+
+
+def _build(constant: int, terms: Sequence[tuple[Expr, int]]) -> Expr:
+    merged: dict[Expr, int] = {}
+    for atom, coefficient in terms:
+        if isinstance(atom, Axis) and atom.extent == 1:
+            continue
+        merged[atom] = merged.get(atom, 0) + coefficient
+    _recombine(merged)
+    kept = [(atom, coefficient) for atom, coefficient in merged.items() if coefficient]
+    if not kept:
+        return number(constant)
+    if constant == 0 and len(kept) == 1 and kept[0][1] == 1:
+        return kept[0][0]
+    kept.sort(key=lambda term: _key(term[0]))
+    return Affine(I64, (constant, tuple(k for _, k in kept)), tuple(atom for atom, _ in kept))
+
+
+def _recombine(terms: dict[Expr, int]) -> None:
+    """(x // d) * d*k + (x mod d) * k == x * k, applied wherever both halves stand in the sum."""
+    again = True
+    while again:
+        again = False
+        for remainder in [atom for atom in terms if isinstance(atom, IndexOp) and atom.op == "mod"]:
+            scale = terms.get(remainder, 0)
+            if not scale:
+                continue
+            source, divisor = remainder.children[0], remainder.divisor
+            base, quotient_terms = _parts(floordiv(source, divisor))
+            if base or len(quotient_terms) != 1 or quotient_terms[0][1] != 1:
+                continue
+            quotient = quotient_terms[0][0]
+            if terms.get(quotient, 0) != scale * divisor:
+                continue
+            source_constant, source_terms = _parts(source)
+            if source_constant:
+                continue
+            del terms[remainder], terms[quotient]
+            for atom, coefficient in source_terms:
+                terms[atom] = terms.get(atom, 0) + coefficient * scale
+            again = True
+            break
+
+
+def add(*indices: Expr) -> Expr:
+    constant, terms = 0, list[tuple[Expr, int]]()
+    for index in indices:
+        base, parts = _parts(index)
+        constant += base
+        terms += parts
+    return _build(constant, terms)
+
+
+def scale(index: Expr, factor: int) -> Expr:
+    base, parts = _parts(index)
+    return _build(base * factor, [(atom, k * factor) for atom, k in parts])
+
+
+def bounds(index: Expr) -> tuple[int, int]:
+    """Least and greatest value, inclusive; a loaded index is unbounded."""
+    if isinstance(index, Axis | Scalar):
+        return 0, index.extent - 1
+    if isinstance(index, IndexOp):
+        low, high = bounds(index.children[0])
+        if index.op == "floordiv":
+            return low // index.divisor, high // index.divisor
+        inside = 0 <= low and high < index.divisor
+        return (low, high) if inside else (0, index.divisor - 1)
+    if isinstance(index, Const | Affine):
+        constant, terms = _parts(index)
+        low = high = constant
+        for atom, coefficient in terms:
+            ends = [end * coefficient for end in bounds(atom)]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+    return _UNBOUNDED
+
+
+def _split(index: Expr, divisor: int) -> tuple[Expr, Expr]:
+    """index == multiple * divisor + rest, with the rest holding what is not divisible."""
+    constant, terms = _parts(index)
+    whole = [(atom, k // divisor) for atom, k in terms if k % divisor == 0]
+    rest = [(atom, k) for atom, k in terms if k % divisor]
+    return _build(constant // divisor, whole), _build(constant % divisor, rest)
+
+
+def floordiv(index: Expr, divisor: int) -> Expr:
+    if divisor == 1:
+        return index
+    multiple, rest = _split(index, divisor)
+    low, high = bounds(rest)
+    if low // divisor == high // divisor:
+        return add(multiple, number(low // divisor))
+    constant, terms = _parts(rest)
+    common = math.gcd(divisor, *(k for _, k in terms))
+    if common > 1:  # (c*x + r) // (c*d) == (x + r//c) // d, since 0 <= r mod c < c
+        smaller = _build(constant // common, [(atom, k // common) for atom, k in terms])
+        return add(multiple, floordiv(smaller, divisor // common))
+    if isinstance(rest, IndexOp) and rest.op == "floordiv":  # (x // a) // b == x // (a*b)
+        return add(multiple, floordiv(rest.children[0], rest.divisor * divisor))
+    return add(multiple, IndexOp(I64, ("floordiv", divisor), (rest,)))
+
+
+def mod(index: Expr, divisor: int) -> Expr:
+    if divisor == 1:
+        return number(0)
+    _, rest = _split(index, divisor)
+    low, high = bounds(rest)
+    if low // divisor == high // divisor:
+        return add(rest, number(-(low // divisor) * divisor))
+    constant, terms = _parts(rest)
+    common = math.gcd(divisor, *(k for _, k in terms))
+    if common > 1 and 0 <= constant % common:  # (c*x + r) mod (c*d) == c * (x mod d) + r, with 0 <= r < c
+        smaller = _build(constant // common, [(atom, k // common) for atom, k in terms])
+        return add(scale(mod(smaller, divisor // common), common), number(constant % common))
+    if isinstance(rest, IndexOp) and rest.op == "mod" and rest.divisor % divisor == 0:
+        return mod(rest.children[0], divisor)
+    return IndexOp(I64, ("mod", divisor), (rest,))
+
+
+def linear(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """The row-major offset of a multi-index."""
+    offset, step = list[Expr](), 1
+    for index, extent in zip(reversed(indices), reversed(shape), strict=True):
+        offset.append(scale(index, step))
+        step *= extent
+    return add(*offset)
+
+
+def delinear(offset: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
+    """The multi-index of a row-major offset that lies inside the shape."""
+    indices, step = list[Expr](), 1
+    for position, extent in reversed(list(enumerate(shape))):
+        quotient = floordiv(offset, step)
+        indices.append(quotient if position == 0 else mod(quotient, extent))
+        step *= extent
+    return tuple(reversed(indices))
+
+
+def compare(op: str, left: Expr, right: int) -> Expr:
+    """`left op right` for op in lt, ge, eq: TRUE or FALSE where the range decides."""
+    low, high = bounds(left)
+    match op:
+        case "lt":
+            known = True if high < right else False if low >= right else None
+        case "ge":
+            known = True if low >= right else False if high < right else None
+        case "eq":
+            known = False if right < low or right > high else True if low == high == right else None
+        case _:
+            raise ValueError(op)
+    if known is not None:
+        return TRUE if known else FALSE
+    return apply(op, left, number(right))
+
+
+def both(*conditions: Expr | None) -> Expr:
+    """The conjunction; TRUE where nothing remains to be asked."""
+    kept: list[Expr] = []
+    for condition in conditions:
+        if condition is FALSE:
+            return FALSE
+        if condition is not None and condition is not TRUE and condition not in kept:
+            kept.append(condition)
+    if not kept:
+        return TRUE
+    result = kept[0]
+    for condition in kept[1:]:
+        result = apply("and", result, condition)
+    return result
+
+
+def coefficient(index: Expr, variable: Axis) -> int | None:
+    """The stride of an index along an axis; None where it is not a constant."""
+    if variable not in index.free:
+        return 0
+    if index is variable:
+        return 1
+    if not isinstance(index, Affine):
+        return None
+    total = 0
+    for atom, k in zip(index.children, index.coefficients, strict=True):
+        if atom is variable:
+            total += k
+        elif variable in atom.free:
+            return None
+    return total
+
+
+def inside(index: Expr, extent: int) -> Expr:
+    """0 <= index < extent, as a condition."""
+    return both(compare("ge", index, 0), compare("lt", index, extent))
+
+
+assert TRUE.dtype is BOOL

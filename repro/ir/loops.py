@@ -1,0 +1,519 @@
+"""The loop IR: a kernel is parallel axes, and stores of scalar expressions over them.
+
+    kernel = axes x stores,   store = buffer[offset] <- value  (when a condition holds)
+
+An expression is an interned DAG: constants, axis variables, scalar operations, loads, affine index sums
+and ordered reductions. A reduction is an expression too, with axes of its own and its order as data; so
+fusion is substitution, and a row kernel is an inner reduction that does not depend on the inner axis.
+What is computed ends here. How it is scheduled (loop order, tiles, vectors, threads) is a separate value,
+`repro.ir.schedule.Schedule`, that can realise an order and never change one.
+
+Iterations over the axes are independent and may run in any order, except the axes named in
+`Kernel.serial`: those run one after another, ascending, outermost first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from repro.ir.scalars import SCALARS
+from repro.ir.types import BOOL, BY_NAME, I64, DType
+
+# ── orders of reduction ─────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Rule 7: ascending fma chains over panels, panels summed within blocks, blocks summed, then + 0.0.
+
+    Both count terms of the flattened reduction index: a new panel begins at each multiple of `panel`, a
+    new block at each multiple of `panel * panels_per_block`.
+    """
+
+    panel: int
+    panels_per_block: int
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Rule 10: value i goes to lane i mod `lanes`; lanes fold by halves; leaves of `leaf` values nest."""
+
+    lanes: int
+    leaf: int
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """One accumulator, starting from the first term, ascending."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The combiner is associative and commutative on bits (min, max, integers, booleans): any order."""
+
+
+Order = Chain | Lanes | Sequential | Exact
+
+COMBINERS = ("fma", "add", "mul", "min", "max", "and", "or", "argmax", "argmin")
+"""`fma` takes two terms (products under Chain); `argmax`/`argmin` give the i64 flattened index of the
+first greatest/least term by rule 5 (NaN greatest for both; -0 equals +0); the rest take one."""
+
+
+# ── expressions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Expr:
+    """An interned expression. Equal expressions are one object, so `is` compares them."""
+
+    __slots__ = ("__weakref__", "children", "dtype", "free", "fields")
+    _interned: ClassVar[WeakValueDictionary[tuple[Any, ...], Expr]] = WeakValueDictionary()
+
+    dtype: DType
+    children: tuple[Expr, ...]
+    fields: tuple[Any, ...]
+    free: frozenset[Axis]
+    """Axis variables it depends on, those bound by reductions inside left out."""
+
+    def __new__(cls, dtype: DType, fields: tuple[Any, ...], children: tuple[Expr, ...]) -> Any:
+        key = (cls, dtype.name, fields, children)
+        found = Expr._interned.get(key)
+        if found is not None:
+            return found
+        made = object.__new__(cls)
+        made.dtype, made.fields, made.children = dtype, fields, children
+        made.free = made._free()
+        Expr._interned[key] = made
+        return made
+
+    def _free(self) -> frozenset[Axis]:
+        return frozenset().union(*(child.free for child in self.children))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.fields}:{self.dtype.name}"
+
+
+class Const(Expr):
+    """A constant: dtype and raw bits."""
+
+    __slots__ = ()
+
+    @property
+    def bits(self) -> int:
+        return self.fields[0]
+
+
+class Axis(Expr):
+    """An axis variable (i64), running over 0..extent-1. Numbers are unique in a kernel."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        return self.fields[0]
+
+    @property
+    def extent(self) -> int:
+        return self.fields[1]
+
+    def _free(self) -> frozenset[Axis]:
+        return frozenset((self,))
+
+
+class Scalar(Expr):
+    """A run-time i64 argument of the kernel (a program's loop counter), in 0..extent-1."""
+
+    __slots__ = ()
+
+    @property
+    def position(self) -> int:
+        return self.fields[0]
+
+    @property
+    def extent(self) -> int:
+        return self.fields[1]
+
+
+class Apply(Expr):
+    """A scalar operation of `repro.ir.scalars`."""
+
+    __slots__ = ()
+
+    @property
+    def op(self) -> str:
+        return self.fields[0]
+
+
+class Affine(Expr):
+    """An i64 index sum: constant + sum of coefficient * child. Built only by `repro.ir.index`."""
+
+    __slots__ = ()
+
+    @property
+    def constant(self) -> int:
+        return self.fields[0]
+
+    @property
+    def coefficients(self) -> tuple[int, ...]:
+        return self.fields[1]
+
+
+class IndexOp(Expr):
+    """`floordiv` or `mod` of an index by a positive constant. Built only by `repro.ir.index`."""
+
+    __slots__ = ()
+
+    @property
+    def op(self) -> str:
+        return self.fields[0]
+
+    @property
+    def divisor(self) -> int:
+        return self.fields[1]
+
+
+class Load(Expr):
+    """`buffer[offset]`; with a condition, zero bits and no access where it is false."""
+
+    __slots__ = ()
+
+    @property
+    def buffer(self) -> int:
+        return self.fields[0]
+
+    @property
+    def offset(self) -> Expr:
+        return self.children[0]
+
+    @property
+    def when(self) -> Expr | None:
+        return self.children[1] if len(self.children) > 1 else None
+
+
+class Reduce(Expr):
+    """An ordered reduction of terms over its own axes (row-major, the last fastest).
+
+    `present`, where given, says which terms exist: an absent one takes part in no operation, but counts
+    as a position. A target may let an absent term of a Chain be +0 * finite instead (rule 7), and gives
+    an absent term of Lanes the combiner's identity (-0.0 for add, 1 for mul).
+    """
+
+    __slots__ = ()
+
+    @property
+    def combiner(self) -> str:
+        return self.fields[0]
+
+    @property
+    def order(self) -> Order:
+        return self.fields[1]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.fields[2]
+
+    @property
+    def has_present(self) -> bool:
+        return self.fields[3]
+
+    @property
+    def terms(self) -> tuple[Expr, ...]:
+        return self.children[:-1] if self.has_present else self.children
+
+    @property
+    def present(self) -> Expr | None:
+        return self.children[-1] if self.has_present else None
+
+    def _free(self) -> frozenset[Axis]:
+        return super()._free() - frozenset(self.axes)
+
+
+def const(dtype: DType, bits: int) -> Const:
+    return Const(dtype, (bits & ((1 << dtype.bits) - 1),), ())
+
+
+def apply(op: str, *operands: Expr) -> Expr:
+    """A scalar operation on expressions of one type (see SCALARS)."""
+    entry = SCALARS[op]
+    if len(operands) != entry.arity:
+        raise TypeError(f"{op} takes {entry.arity} operands, not {len(operands)}")
+    dtypes = [operand.dtype for operand in operands]
+    if op != "select" and dtypes[0].kind not in entry.kinds:
+        raise TypeError(f"{op} is not defined on {dtypes[0]}")
+    return Apply(entry.result(dtypes), (op,), operands)
+
+
+def convert(operand: Expr, dtype: DType) -> Expr:
+    return operand if operand.dtype is dtype else Apply(dtype, ("convert",), (operand,))
+
+
+def bitcast(operand: Expr, dtype: DType) -> Expr:
+    if operand.dtype.bits != dtype.bits:
+        raise TypeError(f"bitcast from {operand.dtype} to {dtype}")
+    return operand if operand.dtype is dtype else Apply(dtype, ("bitcast",), (operand,))
+
+
+def load(dtype: DType, buffer: int, offset: Expr, when: Expr | None = None) -> Expr:
+    children = (offset,) if when is None else (offset, when)
+    return Load(dtype, (buffer,), children)
+
+
+def reduce(
+    combiner: str, order: Order, axes: Sequence[Axis], terms: Sequence[Expr], present: Expr | None = None
+) -> Expr:
+    if combiner not in COMBINERS:
+        raise TypeError(f"unknown combiner {combiner}")
+    dtype = I64 if combiner.startswith("arg") else terms[0].dtype
+    children = tuple(terms) if present is None else (*terms, present)
+    return Reduce(dtype, (combiner, order, tuple(axes), present is not None), children)
+
+
+TRUE = const(BOOL, 1)
+FALSE = const(BOOL, 0)
+
+# ── kernels ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Store:
+    """`buffer[offset] <- value`, where `when` (if any) holds."""
+
+    buffer: int
+    offset: Expr
+    value: Expr
+    when: Expr | None = None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.offset, self.value) if self.when is None else (self.offset, self.value, self.when)
+
+
+@dataclass(frozen=True)
+class BufferParameter:
+    """A kernel's buffer argument: dense elements; buffers never overlap unless they are one argument."""
+
+    dtype: DType
+    elements: int
+    writable: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A loop nest: see the module's text. `axes` is in nest order; `serial` is a prefix count of it."""
+
+    buffers: tuple[BufferParameter, ...]
+    scalars: tuple[int, ...]
+    """Extent of each run-time i64 argument."""
+    axes: tuple[Axis, ...]
+    serial: int
+    stores: tuple[Store, ...]
+
+    @cached_property
+    def text(self) -> str:
+        return "\n".join(_print_kernel(self)) + "\n"
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of the text form: equal kernels share code."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def expressions(self) -> Iterator[Expr]:
+        """Every expression once, operands before users."""
+        return topological(root for store in self.stores for root in store.expressions)
+
+
+def topological(roots: Iterable[Expr]) -> Iterator[Expr]:
+    """Every reachable expression once, operands before users, in a fixed order."""
+    seen: set[Expr] = set()
+    for root in roots:
+        stack = [(root, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if ready:
+                yield expr
+                continue
+            if expr in seen:
+                continue
+            seen.add(expr)
+            stack.append((expr, True))
+            stack.extend((child, False) for child in reversed(expr.children) if child not in seen)
+            if isinstance(expr, Reduce):
+                stack.extend((axis, False) for axis in reversed(expr.axes) if axis not in seen)
+
+
+# ── text form ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def order_text(order: Order) -> str:
+    match order:
+        case Chain(panel, panels_per_block):
+            return f"chain({panel},{panels_per_block})"
+        case Lanes(lanes, leaf):
+            return f"lanes({lanes},{leaf})"
+        case Sequential():
+            return "sequential"
+        case Exact():
+            return "exact"
+
+
+def _print_kernel(kernel: Kernel) -> Iterator[str]:
+    yield "kernel {"
+    for number, buffer in enumerate(kernel.buffers):
+        mode = "out" if buffer.writable else "in"
+        yield f"  buffer b{number}: {buffer.dtype.name}[{buffer.elements}] {mode}"
+    for number, extent in enumerate(kernel.scalars):
+        yield f"  scalar s{number}: {extent}"
+    names: dict[Expr, str] = {}
+    for position, axis in enumerate(kernel.axes):
+        names[axis] = f"i{axis.number}"
+        order = "serial" if position < kernel.serial else "parallel"
+        yield f"  {order} i{axis.number}: {axis.extent}"
+    count = 0
+    for expr in kernel.expressions:
+        if expr in names:
+            continue
+        if isinstance(expr, Axis):
+            names[expr] = f"i{expr.number}"
+            yield f"  bound i{expr.number}: {expr.extent}"
+            continue
+        names[expr] = f"%{count}"
+        count += 1
+        yield f"  {names[expr]} = {_print_expr(expr, names)} : {expr.dtype.name}"
+    for store in kernel.stores:
+        when = f" when {names[store.when]}" if store.when is not None else ""
+        yield f"  b{store.buffer}[{names[store.offset]}] <- {names[store.value]}{when}"
+    yield "}"
+
+
+def _print_expr(expr: Expr, names: dict[Expr, str]) -> str:
+    arguments = [names[child] for child in expr.children]
+    match expr:
+        case Const():
+            return f"const 0x{expr.bits:0{expr.dtype.bits // 4}x}"
+        case Scalar():
+            return f"scalar s{expr.position}"
+        case Apply():
+            return f"{expr.op} {' '.join(arguments)}"
+        case Affine():
+            terms = [f"{k}*{name}" for k, name in zip(expr.coefficients, arguments, strict=True)]
+            return "affine " + " ".join([str(expr.constant), *terms])
+        case IndexOp():
+            return f"{expr.op} {arguments[0]} {expr.divisor}"
+        case Load():
+            when = f" when {arguments[1]}" if expr.when is not None else ""
+            return f"load b{expr.buffer}[{arguments[0]}]{when}"
+        case Reduce():
+            axes = ",".join(f"{names[axis]}<{axis.extent}" for axis in expr.axes)
+            terms = arguments[:-1] if expr.has_present else arguments
+            present = f" present {arguments[-1]}" if expr.has_present else ""
+            return f"reduce {expr.combiner} {order_text(expr.order)} [{axes}] {' '.join(terms)}{present}"
+    raise TypeError(f"no text form for {expr!r}")
+
+
+# ── parsing ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The inverse of `Kernel.text`. Raises ValueError naming the line that does not parse."""
+    parser = _KernelParser()
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            parser.line(line.split())
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise ValueError(f"line {number}: {line.strip()!r}: {error}") from error
+    return parser.kernel()
+
+
+class _KernelParser:
+    def __init__(self) -> None:
+        self.buffers: list[BufferParameter] = []
+        self.scalars: list[int] = []
+        self.axes: list[Axis] = []
+        self.serial = 0
+        self.stores: list[Store] = []
+        self.named: dict[str, Expr] = {}
+
+    def kernel(self) -> Kernel:
+        return Kernel(tuple(self.buffers), tuple(self.scalars), tuple(self.axes), self.serial, tuple(self.stores))
+
+    def line(self, words: list[str]) -> None:
+        match words:
+            case [] | ["kernel", "{"] | ["}"]:
+                return
+            case ["buffer", _, kind, mode]:
+                name, _, extent = kind.partition("[")
+                self.buffers.append(BufferParameter(BY_NAME[name], int(extent.rstrip("]")), mode == "out"))
+            case ["scalar", _, extent]:
+                self.scalars.append(int(extent))
+            case [("serial" | "parallel") as order, name, extent]:
+                self.axes.append(self.axis(name.rstrip(":"), int(extent)))
+                self.serial += order == "serial"
+            case ["bound", name, extent]:
+                self.axis(name.rstrip(":"), int(extent))
+            case [target, "<-", value, *when]:
+                buffer, _, offset = target.partition("[")
+                condition = self.named[when[1]] if when else None
+                store = Store(int(buffer[1:]), self.named[offset.rstrip("]")], self.named[value], condition)
+                self.stores.append(store)
+            case [name, "=", what, *rest]:
+                self.named[name] = self.expr(what, rest[:-2], BY_NAME[rest[-1]])
+            case _:
+                raise ValueError("unknown form")
+
+    def axis(self, name: str, extent: int) -> Axis:
+        made = Axis(I64, (int(name[1:]), extent), ())
+        self.named[name] = made
+        return made
+
+    def expr(self, what: str, words: list[str], dtype: DType) -> Expr:
+        match what:
+            case "const":
+                return const(dtype, int(words[0], 16))
+            case "scalar":
+                position = int(words[0][1:])
+                return Scalar(I64, (position, self.scalars[position]), ())
+            case "affine":
+                pairs = [word.split("*") for word in words[1:]]
+                coefficients = tuple(int(k) for k, _ in pairs)
+                return Affine(I64, (int(words[0]), coefficients), tuple(self.named[name] for _, name in pairs))
+            case "floordiv" | "mod":
+                return IndexOp(I64, (what, int(words[1])), (self.named[words[0]],))
+            case "load":
+                buffer, _, offset = words[0].partition("[")
+                when = self.named[words[2]] if len(words) > 1 else None
+                return load(dtype, int(buffer[1:]), self.named[offset.rstrip("]")], when)
+            case "reduce":
+                return self.reduce(words)
+            case "convert" | "bitcast":
+                return Apply(dtype, (what,), (self.named[words[0]],))
+            case _:
+                return apply(what, *(self.named[word] for word in words))
+
+    def reduce(self, words: list[str]) -> Expr:
+        combiner, order, axes, *rest = words
+        bounds = [part.split("<") for part in axes.strip("[]").split(",") if part]
+        made = [self.axis(name, int(extent)) for name, extent in bounds]
+        present = self.named[rest[-1]] if "present" in rest else None
+        terms = [self.named[word] for word in (rest[:-2] if present is not None else rest)]
+        return reduce(combiner, _parse_order(order), made, terms, present)
+
+
+def _parse_order(text: str) -> Order:
+    name, _, arguments = text.partition("(")
+    numbers = [int(part) for part in arguments.rstrip(")").split(",") if part]
+    match name:
+        case "chain":
+            return Chain(*numbers)
+        case "lanes":
+            return Lanes(*numbers)
+        case "sequential":
+            return Sequential()
+        case "exact":
+            return Exact()
+        case _:
+            raise ValueError(f"unknown order {text}")

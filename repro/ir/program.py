@@ -1,0 +1,148 @@
+"""A program: the tree of kernel calls that computes an entry, over numbered buffers.
+
+    program = sequence of  call | counted loop | while | branch
+
+Buffers are flat arrays. A call binds a kernel's buffer parameters to buffers, and its scalars to the
+counters of the loops around it. Calls run one after another; the iterations inside a call are what threads
+share out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from repro.ir.loops import Kernel
+from repro.ir.types import DType
+
+INPUT, OUTPUT, PARAMETER, CONSTANT, TEMPORARY = "input", "output", "parameter", "constant", "temporary"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A flat array. `role` says who owns it; `position` its number among those of that role.
+
+    An output may also be the new value of a parameter (`Program.updates`). A constant carries its bytes
+    in `Program.constants`. A temporary carries its byte offset in the arena as `position`.
+    """
+
+    dtype: DType
+    elements: int
+    role: str
+    position: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Call:
+    kernel: int
+    """Position in `Program.kernels`."""
+    buffers: tuple[int, ...]
+    scalars: tuple[int, ...] = ()
+    """Depth of the enclosing loop whose counter is passed, for each scalar of the kernel."""
+
+
+@dataclass(frozen=True)
+class CountedLoop:
+    """Runs `body` `count` times; its counter is the scalar of depth = number of loops around it."""
+
+    count: int
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class While:
+    """Runs `body` as long as element 0 of a bool buffer is true; counts iterations up to `limit`."""
+
+    condition: int
+    limit: int
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Runs one side by element 0 of a bool buffer."""
+
+    condition: int
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+Step = Call | CountedLoop | While | Branch
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Kernels by first use, buffers, steps. `arena_bytes` holds all temporaries (64-byte aligned)."""
+
+    kernels: tuple[Kernel, ...]
+    buffers: tuple[Buffer, ...]
+    constants: tuple[bytes, ...]
+    steps: tuple[Step, ...]
+    arena_bytes: int
+    updates: tuple[tuple[int, int], ...] = ()
+    """(parameter position, output position): after a run the parameter takes the output's value."""
+
+    @cached_property
+    def text(self) -> str:
+        return "\n".join(_print(self)) + "\n"
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of the text form, kernels and constants by digest."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def walk(steps: tuple[Step, ...]) -> Iterator[Step]:
+    """Every step, a container before its body."""
+    for step in steps:
+        yield step
+        match step:
+            case CountedLoop() | While():
+                yield from walk(step.body)
+            case Branch():
+                yield from walk(step.then)
+                yield from walk(step.otherwise)
+            case Call():
+                pass
+
+
+def _print(program: Program) -> Iterator[str]:
+    yield f"program arena={program.arena_bytes} {{"
+    for number, kernel in enumerate(program.kernels):
+        yield f"  kernel k{number}: sha256:{kernel.digest}"
+    for number, data in enumerate(program.constants):
+        yield f"  constant c{number}: sha256:{hashlib.sha256(data).hexdigest()}"
+    for number, buffer in enumerate(program.buffers):
+        yield f"  buffer b{number}: {buffer.dtype.name}[{buffer.elements}] {buffer.role} {buffer.position}"
+    for parameter, output in program.updates:
+        yield f"  update parameter {parameter} <- output {output}"
+    yield from _print_steps(program.steps, "  ")
+    yield "}"
+
+
+def _print_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
+    for step in steps:
+        match step:
+            case Call():
+                scalars = "".join(f" loop{depth}" for depth in step.scalars)
+                yield f"{indent}call k{step.kernel} {' '.join(f'b{b}' for b in step.buffers)}{scalars}"
+            case CountedLoop():
+                yield f"{indent}loop {step.count} {{"
+                yield from _print_steps(step.body, indent + "  ")
+                yield indent + "}"
+            case While():
+                yield f"{indent}while b{step.condition} limit {step.limit} {{"
+                yield from _print_steps(step.body, indent + "  ")
+                yield indent + "}"
+            case Branch():
+                yield f"{indent}if b{step.condition} {{"
+                yield from _print_steps(step.then, indent + "  ")
+                yield indent + "} else {"
+                yield from _print_steps(step.otherwise, indent + "  ")
+                yield indent + "}"

@@ -1,0 +1,50 @@
+"""How a kernel is run on a machine: a value beside the kernel, never part of what it computes.
+
+A schedule realises the orders that the kernel states. Any schedule that `legal` accepts gives the same
+bits; so it may come from a cost model, a tuning file or a random generator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ContractionTile:
+    """Register and cache tiles of a kernel whose stores read one Chain reduction.
+
+    A work item computes `block_m` x `block_n` outputs in register tiles of `rows` x (`vectors` times the
+    vector width); it packs both operands a K-run of at most `block_k` terms at a time.
+    """
+
+    rows: int
+    vectors: int
+    block_m: int
+    block_n: int
+    block_k: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Loop order, vectors and the grain of parallel work.
+
+    `vector_axis` (a position in the kernel's axes, or None) is run innermost, `vector_width` elements at
+    a time; `block` of its iterations and one iteration of every other parallel axis make one work item;
+    items are what threads share out. `tile` is given for a contraction instead.
+    """
+
+    vector_axis: int | None
+    vector_width: int
+    block: int
+    unroll: int = 1
+    tile: ContractionTile | None = None
+
+    @property
+    def text(self) -> str:
+        """One line, canonical: part of the key of compiled code."""
+        axis = "-" if self.vector_axis is None else str(self.vector_axis)
+        head = f"axis={axis} width={self.vector_width} block={self.block} unroll={self.unroll}"
+        if self.tile is None:
+            return head
+        t = self.tile
+        return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n}x{t.block_k}"
