@@ -1,0 +1,68 @@
+# Two commands on a fresh machine with Python 3.11 to 3.13:  make demo   make test
+# Each makes .venv on first use, from requirements.lock (versions and hashes).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# A version manager's shim may exist and still not run, so each candidate is asked for its version.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+
+.PHONY: help setup demo test test-full lint format bench bless cross-host lock wheel clean
+
+help: ## the list of commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found; name one: make PYTHON=/path/to/python3.11"; exit 2; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "this Python has no pip (on Debian: apt-get install python3-venv)"; exit 2; }
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(STAMP) ## make .venv and install
+
+demo: $(STAMP) ## build a real model, verify it, run it, show the result
+	$(VENV)/bin/repro build golden/digits_mlp/forward.onnx -o build/demo/digits_mlp.repro --inputs golden/digits_mlp/inputs.npz --force
+	$(VENV)/bin/repro verify build/demo/digits_mlp.repro/artifact.json
+	$(VENV)/bin/repro run build/demo/digits_mlp.repro/artifact.json --inputs golden/digits_mlp/inputs.npz --outputs build/demo/outputs.npz
+
+test: $(STAMP) ## the tests for every change
+	$(PYTEST) -m "not full"
+
+test-full: $(STAMP) ## all tests, the long ones too
+	$(PYTEST)
+
+lint: $(STAMP) ## ruff, formatting, types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright
+
+format: $(STAMP) ## rewrite the sources in the house's format
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(STAMP) ## measurements (benchmarks/); none of them is a test
+	$(PY) -m benchmarks
+
+bless: $(STAMP) ## make the golden manifests anew, by the tool
+	$(PY) golden/bless.py
+
+cross-host: $(STAMP) ## build digits_mlp in an AArch64 Python under qemu-user and compare the trees
+	.ci/cross-host
+
+lock: ## resolve requirements.lock again (needs uv)
+	uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --no-header --no-emit-index-url \
+		pyproject.toml -o requirements.lock
+
+wheel: $(STAMP) ## build the wheel into dist/
+	$(PY) -m build --wheel --no-isolation
+
+clean: ## remove what builds made; the environment stays
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
