@@ -412,7 +412,8 @@ def _print_expr(expr: Expr, names: dict[Expr, str]) -> str:
             terms = arguments[:-1] if expr.has_present else arguments
             present = f" present {arguments[-1]}" if expr.has_present else ""
             return f"reduce {expr.combiner} {order_text(expr.order)} [{axes}] {' '.join(terms)}{present}"
-    raise TypeError(f"no text form for {expr!r}")
+        case _:
+            raise TypeError(f"no text form for {expr!r}")
 
 
 # ── parsing ─────────────────────────────────────────────────────────────────────────────────────────
