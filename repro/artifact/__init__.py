@@ -1,0 +1,1 @@
+"""The artifact: canonical JSON, the content-addressed layout, its reader and writer, the build cache."""

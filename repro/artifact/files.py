@@ -1,0 +1,85 @@
+"""Files that are either whole or absent, and that have the same mode whatever the umask."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+from repro.artifact.canonical import Bytes
+from repro.errors import ReproError
+
+READ_ONLY = 0o444
+READ_WRITE = 0o644
+FOLDER = 0o755
+
+MAPPED_FROM = 1 << 20
+"""Bytes; a file of this size or more is mapped, not read, so that large weights take no memory of ours."""
+
+
+def write_file(path: Path, data: Bytes, mode: int) -> None:
+    """Write under a temporary name, sync, rename, sync the folder: a kill at any point leaves no torn file."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+    path.chmod(FOLDER)
+
+
+def read_file(path: Path, what: str) -> Bytes:
+    """The file's bytes. Raises ReproError naming `what` if it is missing, unreadable or no plain file."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < MAPPED_FROM:
+                return file.read()
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ReproError(f"{what} cannot be read", found=f"{path}: {reason}") from error
+
+
+@contextlib.contextmanager
+def replaced_folder(path: Path) -> Generator[Path]:
+    """A new sibling folder to fill; on success it takes the place of `path`, on failure nothing remains."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    old = fresh.with_name(fresh.name + "-old")
+    try:
+        fresh.chmod(FOLDER)
+        yield fresh
+        sync_folder(fresh)
+        if path.exists():
+            path.rename(old)
+        fresh.rename(path)
+        sync_folder(path.parent)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

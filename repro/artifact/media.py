@@ -1,0 +1,17 @@
+"""The media types and annotation keys of an artifact."""
+
+from __future__ import annotations
+
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+TITLE = "org.opencontainers.image.title"
+
+ARTIFACT_TYPE = "application/vnd.repro.artifact.v1+json"
+CONFIG_TYPE = "application/vnd.repro.config.v1+json"
+SOURCE_TYPE = "application/vnd.repro.source.v1+onnx"
+GRAPH_TEXT_TYPE = "application/vnd.repro.graph.v1+text"
+GRAPH_TYPE = "application/vnd.repro.graph.v1+json"
+KERNEL_TYPE = "application/vnd.repro.kernel.v1+text"
+PROGRAM_TYPE = "application/vnd.repro.program.v1+text"
+OBJECT_TYPE = "application/vnd.repro.object.v1+elf"
+TENSOR_TYPE = "application/vnd.repro.tensor.v1"
