@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from repro.ir.loops import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp, Scalar, apply, const
-from repro.ir.types import BOOL, I64
+from repro.ir.types import I64
 
 _UNBOUNDED = (-(1 << 62), 1 << 62)
 
@@ -232,6 +232,3 @@ def coefficient(index: Expr, variable: Axis) -> int | None:
 def inside(index: Expr, extent: int) -> Expr:
     """0 <= index < extent, as a condition."""
     return both(compare("ge", index, 0), compare("lt", index, extent))
-
-
-assert TRUE.dtype is BOOL

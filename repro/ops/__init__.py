@@ -1,0 +1,45 @@
+"""The core ops. Importing this package fills the table `OPS`; the constructors build typed nodes."""
+
+from repro.ops.contraction import convolution, dot, matmul
+from repro.ops.control import branch, composite, loop, region, while_
+from repro.ops.elementwise import (
+    add,
+    bitcast_to,
+    canonical_nan,
+    compare,
+    convert_to,
+    div,
+    elementwise,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    select,
+    sub,
+)
+from repro.ops.indexing import gather, scatter
+from repro.ops.movement import (
+    broadcast,
+    broadcast_shape,
+    broadcast_to,
+    concatenate,
+    fill,
+    pad,
+    reshape,
+    reverse,
+    slice_,
+    transpose,
+)
+from repro.ops.record import OPS, Op, evaluate, make, record
+from repro.ops.reduction import cumulative, reduce_axes, reduce_keep, window_extent, window_reduce
+from repro.ops.sorting import sort, take_along_axis
+from repro.ops.structure import integers, iota, is_constant, random_bits, scalar, static
+
+__all__ = [
+    "OPS", "Op", "add", "bitcast_to", "branch", "broadcast", "broadcast_shape", "broadcast_to", "canonical_nan",
+    "compare", "composite", "concatenate", "convert_to", "convolution", "cumulative", "div", "dot", "elementwise",
+    "evaluate", "fill", "gather", "integers", "iota", "is_constant", "loop", "make", "matmul", "maximum", "minimum",
+    "mul", "neg", "pad", "random_bits", "record", "reduce_axes", "reduce_keep", "region", "reshape", "reverse",
+    "scalar", "scatter", "select", "slice_", "sort", "static", "sub", "take_along_axis", "transpose", "while_",
+    "window_extent", "window_reduce",
+]  # fmt: skip

@@ -1,0 +1,186 @@
+"""One record per core op: type rule, reference, gradient, lowering, sample inputs.
+
+A missing field fails at import. Passes ask the record, never a list of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from repro.errors import InternalError
+from repro.ir.graph import Attribute, Graph, Node, Value
+from repro.ir.loops import Axis, Expr
+from repro.ir.types import Array, TensorType
+
+# ── the fields of a record ──────────────────────────────────────────────────────────────────────────
+
+Attributes = Mapping[str, Any]
+TypeRule = Callable[[Attributes, tuple[TensorType, ...], tuple[Graph, ...]], tuple[TensorType, ...]]
+"""Result types from attributes, operand types and regions; raises TypeError where they do not fit."""
+
+Reference = Callable[[Node, tuple[Array, ...]], tuple[Array, ...]]
+"""The op by the contract, in the plainest way, on storage arrays."""
+
+
+class Pending(Enum):
+    """A gradient that is still to be written: counted and listed, never mistaken for 'has none'."""
+
+    PENDING = "pending"
+
+
+PENDING = Pending.PENDING
+
+
+@dataclass(frozen=True)
+class NotDifferentiable:
+    """No gradient exists, and why."""
+
+    reason: str
+
+
+GradientRule = Callable[[Node, tuple[Value, ...]], tuple[Value | None, ...]]
+"""From the cotangents of the results: one cotangent for each operand (None: no path)."""
+Gradient = GradientRule | NotDifferentiable | Pending
+
+Access = Callable[[tuple[Expr, ...]], Expr]
+"""A value as a function of its index: gives the scalar expression of that element."""
+
+
+class Axes:
+    """Hands out fresh axis numbers for the reductions of one kernel."""
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+
+    def fresh(self, extent: int) -> Axis:
+        from repro.ir import index as ix
+
+        made = ix.axis(self.next, extent)
+        self.next += 1
+        return made
+
+
+Element = Callable[[Node, int, tuple[Expr, ...], tuple[Access, ...], Axes], Expr]
+"""Element of result number i at an index, from the operands as functions of theirs."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A loop nest that writes a result: axes (the first `serial` run ascending), offset, value, condition."""
+
+    axes: tuple[Axis, ...]
+    serial: int
+    offset: Expr
+    value: Expr
+    when: Expr | None = None
+
+
+Nests = Callable[[Node, tuple[Access, ...], Callable[[Expr], Expr], Axes], Sequence[Nest]]
+"""Loop nests, run one after another, that write the only result; the function given loads from it."""
+
+
+@dataclass(frozen=True)
+class ByElement:
+    """Each element is an expression over the operands' elements, so the op can be fused into its users.
+
+    `reduces`: the expression holds an ordered reduction, so it should be evaluated once per element.
+    `moves`: it only renames indices (free to repeat). `forward`, where the map is a bijection, gives the
+    result's index of an operand's index.
+    """
+
+    element: Element
+    reduces: bool = False
+    moves: bool = False
+    forward: Callable[[Node, tuple[Expr, ...]], tuple[Expr, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class ByNests:
+    """The op needs loop nests of its own (an order over writes)."""
+
+    nests: Nests
+
+
+@dataclass(frozen=True)
+class ByExpansion:
+    """The op is written in other core ops, just before lowering."""
+
+    expand: Callable[[Node], tuple[Value, ...]]
+
+
+@dataclass(frozen=True)
+class Structural:
+    """The lowering of programs itself knows it: leaves and control flow."""
+
+    reason: str
+
+
+Lowering = ByElement | ByNests | ByExpansion | Structural
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sample operands for tests: a type each, and for integers the range to draw from."""
+
+    operands: tuple[TensorType, ...]
+    build: Callable[..., Value]
+    ranges: tuple[tuple[int, int] | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Op:
+    """A core op. `pure` nodes may be folded, merged and dropped; `expensive` ones are not worth repeating."""
+
+    name: str
+    infer: TypeRule
+    reference: Reference
+    gradient: Gradient
+    lowering: Lowering
+    samples: Callable[[], Iterable[Sample]]
+    pure: bool = True
+    commutative: bool = False
+    expensive: bool = False
+    meaning: str = field(default="", kw_only=True)
+
+
+OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    if op.name in OPS:
+        raise InternalError(f"op {op.name} is recorded twice")
+    OPS[op.name] = op
+    return op
+
+
+def record(node: Node) -> Op:
+    try:
+        return OPS[node.op]
+    except KeyError:
+        raise InternalError(f"no record for op {node.op}") from None
+
+
+def make(op: str, *operands: Value, regions: Sequence[Graph] = (), **attributes: Attribute) -> Node:
+    """A node of a core op with inferred result types. Raises TypeError where the types do not fit."""
+    types = OPS[op].infer(attributes, tuple(value.type for value in operands), tuple(regions))
+    return Node(op, operands, attributes, types, regions)
+
+
+def evaluate(graph: Graph, arguments: Sequence[Array], parameters: Sequence[Array] = ()) -> tuple[Array, ...]:
+    """The reference: every node of a graph by its record, on storage arrays."""
+    known: dict[Value, Array] = {}
+    for node in graph.nodes:
+        if node.op == "argument":
+            results: tuple[Array, ...] = (arguments[node["index"]],)
+        elif node.op == "parameter":
+            results = (parameters[node["identity"]],)
+        else:
+            results = record(node).reference(node, tuple(known[value] for value in node.operands))
+        for value, array in zip(node.results, results, strict=True):
+            if array.shape != value.shape or array.dtype != value.dtype.storage:
+                raise InternalError(f"{node}: reference gave {array.dtype}{array.shape}, type is {value.type}")
+            known[value] = array
+    return tuple(known[value] for value in graph.results)
