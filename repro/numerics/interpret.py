@@ -1,0 +1,95 @@
+"""Run a DAG of scalar expressions on NumPy arrays: how the reference computes elementary functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+
+from repro.ir.index import number
+from repro.ir.loops import Affine, Apply, Const, Expr, IndexOp, load
+from repro.ir.types import Array, DType
+from repro.numerics.host_mode import exact_arithmetic
+from repro.numerics.numpy_scalars import evaluate as evaluate_scalar
+
+BLOCK = 16384
+"""Elements at a time, so that intermediate arrays stay in the cache."""
+
+
+def argument(dtype: DType, position: int) -> Expr:
+    """A leaf that stands for an operand array until it is bound."""
+    return load(dtype, position, number(0))
+
+
+def constant_array(expr: Const) -> Array:
+    """A constant's bits as a 0-d storage array."""
+    raw = np.array(expr.bits, np.dtype(f"u{expr.dtype.bytes}"))
+    return raw != 0 if expr.dtype.storage == np.bool_ else raw.view(expr.dtype.storage)
+
+
+def run_scalars(roots: Sequence[Expr], bindings: Mapping[Expr, Array]) -> list[Array]:
+    """The value of each root, every expression computed once.
+
+    `bindings` gives storage arrays, that broadcast together, for the leaves; it may bind inner expressions
+    as well. Loads and reductions have a value only where they are bound.
+    """
+    with exact_arithmetic():
+        values: dict[Expr, Array] = dict(bindings)
+        for expr in _needed(roots, bindings):
+            values[expr] = _value(expr, [values[child] for child in expr.children])
+        return [values[root] for root in roots]
+
+
+def _needed(roots: Sequence[Expr], bindings: Mapping[Expr, Array]) -> list[Expr]:
+    """What must be computed, operands first; nothing below a bound expression."""
+    order: list[Expr] = []
+    seen: set[Expr] = set(bindings)
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            order.append(expr)
+        elif expr not in seen:
+            seen.add(expr)
+            stack.append((expr, True))
+            stack.extend((child, False) for child in reversed(expr.children))
+    return order
+
+
+def _value(expr: Expr, operands: Sequence[Array]) -> Array:
+    match expr:
+        case Const():
+            return constant_array(expr)
+        case Apply():
+            return evaluate_scalar(expr.op, expr.dtype, [child.dtype for child in expr.children], operands)
+        case Affine():
+            total = np.array(expr.constant, np.int64)
+            for coefficient, operand in zip(expr.coefficients, operands, strict=True):
+                total = total + np.int64(coefficient) * operand
+            return total
+        case IndexOp(op="floordiv"):
+            return operands[0] // np.int64(expr.divisor)
+        case IndexOp():
+            return operands[0] % np.int64(expr.divisor)
+        case _:
+            raise KeyError(f"no value is bound to {expr!r}")
+
+
+def evaluate(function: Callable[..., Expr], arrays: Sequence[Array], dtypes: Sequence[DType]) -> Array:
+    """A scalar expression function, such as those of `elementary.FUNCTIONS`, on storage arrays."""
+    arguments = [argument(dtype, position) for position, dtype in enumerate(dtypes)]
+    root = _built(function, tuple(dtypes))
+    spread = np.broadcast_arrays(*arrays)
+    flat = [array.reshape(-1) for array in spread]
+    result = np.empty(flat[0].shape, root.dtype.storage)
+    for start in range(0, result.size, BLOCK):
+        block = slice(start, start + BLOCK)
+        bindings = {leaf: array[block] for leaf, array in zip(arguments, flat, strict=True)}
+        result[block] = run_scalars([root], bindings)[0]
+    return result.reshape(spread[0].shape)
+
+
+@cache
+def _built(function: Callable[..., Expr], dtypes: tuple[DType, ...]) -> Expr:
+    return function(*(argument(dtype, position) for position, dtype in enumerate(dtypes)))

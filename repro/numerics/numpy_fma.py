@@ -1,0 +1,94 @@
+"""Exact fused multiply-add on NumPy arrays, for f32 and f64 (rule 2), from operations that every CPU has."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from repro.ir.types import Array
+
+_U64 = np.uint64
+MIDPOINT_MASK = _U64(0x1FFFFFFF)
+MIDPOINT = _U64(0x10000000)
+MAGNITUDE = _U64(0x7FFFFFFFFFFFFFFF)
+ONE = _U64(1)
+F32_TINY = _U64((1023 - 126) << 52)
+"""Bits of 2^-126 in f64: below it f32 has fewer bits, so midpoints lie elsewhere."""
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """(s, e) with s = fl(a + b) and s + e = a + b exactly (Knuth; Møller)."""
+    s = a + b
+    bb = s - a
+    return s, (a - (s - bb)) + (b - bb)
+
+
+def round_to_odd(s: Array, e: Array) -> Array:
+    """s + e rounded to odd, where s = fl(s + e): rounding it again to fewer bits is then rounding once."""
+    inexact = (e != 0) & np.isfinite(s) & np.isfinite(e)
+    towards_zero = inexact & (np.signbit(e) != np.signbit(s))
+    bits = (s.view(_U64) - towards_zero.astype(_U64)) | inexact.astype(_U64)
+    return bits.view(np.float64)
+
+
+def double_rounding_hazard(s: Array) -> Array:
+    """Where a rounded f64 sum may not be rounded again to f32: it is a midpoint of f32, or tiny in f32."""
+    bits = s.view(_U64)
+    midpoint = (bits & MIDPOINT_MASK) == MIDPOINT
+    midpoint |= ((bits & MAGNITUDE) - ONE) < F32_TINY  # zero wraps round and is no hazard
+    return midpoint
+
+
+def fma_f32(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c in f32, rounded once. The product is exact in f64; the sum is rounded to odd where it matters."""
+    shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
+    product = np.atleast_1d(a.astype(np.float64) * b.astype(np.float64))
+    addend = np.atleast_1d(c.astype(np.float64))
+    total = product + addend
+    result = total.astype(np.float32)
+    hazard = double_rounding_hazard(total)
+    if hazard.any():
+        chosen_product = np.broadcast_to(product, total.shape)[hazard]
+        chosen_addend = np.broadcast_to(addend, total.shape)[hazard]
+        result[hazard] = round_to_odd(*two_sum(chosen_product, chosen_addend)).astype(np.float32)
+    return result.reshape(shape)
+
+
+def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """(p, e) with p = fl(a * b) and p + e = a * b, by Dekker; exponents must be far from the ends."""
+    p = a * b
+    ta, tb = a * 134217729.0, b * 134217729.0
+    ah, bh = ta - (ta - a), tb - (tb - b)
+    al, bl = a - ah, b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def _within(x: Array, exponent: int) -> Array:
+    magnitude = np.abs(x)
+    return (magnitude >= 2.0**-exponent) & (magnitude <= 2.0**exponent)
+
+
+def fma_f64(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c in f64, rounded once (Boldo and Melquiond 2008); exact rationals where exponents are extreme."""
+    shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
+    a, b, c = (np.atleast_1d(x) for x in np.broadcast_arrays(a, b, c))
+    plain = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
+    safe = _within(a, 400) & _within(b, 400) & ((c == 0) | _within(c, 900))
+    high, low = _two_product(a, b)
+    th, tl = two_sum(c, low)
+    vh, vl = two_sum(high, th)
+    result = vh + round_to_odd(*two_sum(tl, vl))
+    result = np.where(plain, a * b + c, result)
+    for index in zip(*np.nonzero(~plain & ~safe), strict=True):
+        result[index] = _fma_rational(float(a[index]), float(b[index]), float(c[index]))
+    return result.reshape(shape)
+
+
+def _fma_rational(a: float, b: float, c: float) -> float:
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        rounded = exact.numerator / exact.denominator  # integer division rounds correctly, subnormals too
+    except OverflowError:
+        rounded = float("inf") if exact > 0 else float("-inf")
+    return -0.0 if rounded == 0 and exact < 0 else rounded
