@@ -27,9 +27,8 @@ from repro.ir.types import (
     Kind,
     TensorType,
 )
-from repro.numerics import numpy_scalars
+from repro.numerics import interpret, numpy_scalars
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
-from repro.numerics.interpret import run_elementwise
 from repro.ops.movement import fill
 from repro.ops.record import (
     PENDING,
@@ -177,7 +176,7 @@ def _function_type(name: str, arity: int) -> Callable[[Attributes, Types, object
 
 def _register_function(name: str, function: Callable[..., Expr], arity: int) -> None:
     def reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, ...]:
-        return (run_elementwise(function, node.types[0].dtype, operands),)
+        return (interpret.evaluate(function, operands, [value.dtype for value in node.operands]),)
 
     def element(node: Node, _: int, index: tuple[Expr, ...], operands: tuple[Access, ...], __: Axes) -> Expr:
         return function(*(operand(index) for operand in operands))
@@ -283,7 +282,7 @@ def _nan_element(_: Node, __: int, index: tuple[Expr, ...], operands: tuple[Acce
 
 
 def _nan_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, ...]:
-    return (numpy_scalars.canonical_nan(operands[0], node.types[0].dtype),)
+    return (numpy_scalars.canonicalize(operands[0], node.types[0].dtype),)
 
 
 register(

@@ -11,9 +11,11 @@ from enum import Enum
 from typing import Any
 
 from repro.errors import InternalError
+from repro.ir import index as ix
 from repro.ir.graph import Attribute, Graph, Node, Value
 from repro.ir.loops import Axis, Expr
 from repro.ir.types import Array, TensorType
+from repro.numerics.host_mode import exact_arithmetic
 
 # ── the fields of a record ──────────────────────────────────────────────────────────────────────────
 
@@ -56,8 +58,6 @@ class Axes:
         self.next = first
 
     def fresh(self, extent: int) -> Axis:
-        from repro.ir import index as ix
-
         made = ix.axis(self.next, extent)
         self.next += 1
         return made
@@ -172,15 +172,21 @@ def make(op: str, *operands: Value, regions: Sequence[Graph] = (), **attributes:
 def evaluate(graph: Graph, arguments: Sequence[Array], parameters: Sequence[Array] = ()) -> tuple[Array, ...]:
     """The reference: every node of a graph by its record, on storage arrays."""
     known: dict[Value, Array] = {}
-    for node in graph.nodes:
-        if node.op == "argument":
-            results: tuple[Array, ...] = (arguments[node["index"]],)
-        elif node.op == "parameter":
-            results = (parameters[node["identity"]],)
-        else:
-            results = record(node).reference(node, tuple(known[value] for value in node.operands))
-        for value, array in zip(node.results, results, strict=True):
-            if array.shape != value.shape or array.dtype != value.dtype.storage:
-                raise InternalError(f"{node}: reference gave {array.dtype}{array.shape}, type is {value.type}")
-            known[value] = array
+    with exact_arithmetic():
+        for node in graph.nodes:
+            known.update(zip(node.results, _evaluate(node, known, arguments, parameters), strict=True))
     return tuple(known[value] for value in graph.results)
+
+
+def _evaluate(
+    node: Node, known: Mapping[Value, Array], arguments: Sequence[Array], parameters: Sequence[Array]
+) -> tuple[Array, ...]:
+    if node.op == "argument":
+        return (arguments[node["index"]],)
+    if node.op == "parameter":
+        return (parameters[node["identity"]],)
+    results = record(node).reference(node, tuple(known[value] for value in node.operands))
+    for kind, array in zip(node.types, results, strict=True):
+        if array.shape != kind.shape or array.dtype != kind.dtype.storage:
+            raise InternalError(f"{node}: reference gave {array.dtype}{array.shape}, type is {kind}")
+    return results

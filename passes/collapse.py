@@ -1,0 +1,113 @@
+"""Merge neighbouring axes that every index treats as one, so that loops are long and loads contiguous."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from repro.ir import index as ix
+from repro.ir.loops import Affine, Axis, Expr, IndexOp, Reduce, Scalar, topological
+from repro.ops.record import Nest
+
+
+def roots(nest: Nest) -> tuple[Expr, ...]:
+    """Offset, value and, where there is one, condition."""
+    return (nest.offset, nest.value) if nest.when is None else (nest.offset, nest.value, nest.when)
+
+
+def _mergeable(expressions: tuple[Expr, ...], outer: Axis, inner: Axis) -> bool:
+    """Whether both axes occur only in sums, with the outer's stride being the whole inner run."""
+    for expr in expressions:
+        if outer not in expr.children and inner not in expr.children:
+            continue
+        if not isinstance(expr, Affine):
+            return False
+        strides = dict(zip(expr.children, expr.coefficients, strict=True))
+        if strides.get(outer, 0) != strides.get(inner, 0) * inner.extent:
+            return False
+    return True
+
+
+def _replace_axes(root: Expr, outer: Axis, inner: Axis, merged: Axis, memo: dict[Expr, Expr]) -> Expr:
+    """outer*n + inner -> merged, everywhere; `outer` disappears."""
+    found = memo.get(root)
+    if found is not None:
+        return found
+    children = [_replace_axes(child, outer, inner, merged, memo) for child in root.children if child is not outer]
+    if isinstance(root, Affine):
+        kept = [k for child, k in zip(root.children, root.coefficients, strict=True) if child is not outer]
+        terms = (ix.scale(child, k) for child, k in zip(children, kept, strict=True))
+        made = ix.add(ix.number(root.constant), *terms)
+    elif isinstance(root, IndexOp):
+        made = (ix.floordiv if root.op == "floordiv" else ix.mod)(children[0], root.divisor)
+    elif isinstance(root, Reduce):
+        axes = tuple(merged if axis is inner else axis for axis in root.axes if axis is not outer)
+        combiner, order, _, present = root.fields
+        made = Reduce(root.dtype, (combiner, order, axes, present), tuple(children))
+    elif root is inner:
+        made = merged
+    elif isinstance(root, Axis | Scalar) or not root.children:
+        made = root
+    else:
+        made = type(root)(root.dtype, root.fields, tuple(children))
+    memo[root] = made
+    return made
+
+
+def _merge(nest: Nest, outer: Axis, inner: Axis) -> Nest:
+    merged = ix.axis(inner.number, outer.extent * inner.extent)
+    memo: dict[Expr, Expr] = {}
+    axes = tuple(merged if axis is inner else axis for axis in nest.axes if axis is not outer)
+    return replace(
+        nest,
+        axes=axes,
+        offset=_replace_axes(nest.offset, outer, inner, merged, memo),
+        value=_replace_axes(nest.value, outer, inner, merged, memo),
+        when=None if nest.when is None else _replace_axes(nest.when, outer, inner, merged, memo),
+    )
+
+
+def _candidates(nest: Nest, expressions: tuple[Expr, ...]) -> list[tuple[Axis, Axis]]:
+    """Neighbours: of the nest's parallel axes, and of each reduction's axes."""
+    groups = [nest.axes[nest.serial :]]
+    groups += [expr.axes for expr in expressions if isinstance(expr, Reduce)]
+    return [pair for group in groups for pair in zip(group, group[1:], strict=False)]
+
+
+def _drop_unit_axes(nest: Nest) -> Nest:
+    kept = tuple(axis for axis in nest.axes if axis.extent > 1)
+    unit = frozenset(axis for axis in nest.axes if axis.extent == 1)
+    serial = sum(axis.extent > 1 for axis in nest.axes[: nest.serial])
+    memo: dict[Expr, Expr] = {}
+
+    def visit(expr: Expr) -> Expr:
+        found = memo.get(expr)
+        if found is not None:
+            return found
+        children = tuple(visit(child) for child in expr.children)
+        if isinstance(expr, Reduce):
+            combiner, order, axes, present = expr.fields
+            long = tuple(axis for axis in axes if axis.extent > 1) or axes[-1:]
+            made: Expr = Reduce(expr.dtype, (combiner, order, long, present), children)
+        elif isinstance(expr, Axis):
+            made = ix.number(0) if expr in unit else expr
+        else:
+            made = expr if children == expr.children else type(expr)(expr.dtype, expr.fields, children)
+        memo[expr] = made
+        return made
+
+    when = None if nest.when is None else visit(nest.when)
+    return Nest(kept, serial, visit(nest.offset), visit(nest.value), when)
+
+
+def collapse(nest: Nest) -> Nest:
+    """The same iterations, in the same order, over fewer axes."""
+    nest = _drop_unit_axes(nest)
+    while True:
+        expressions = tuple(topological(roots(nest)))
+        for outer, inner in _candidates(nest, expressions):
+            alone = outer in roots(nest) or inner in roots(nest)
+            if not alone and _mergeable(expressions, outer, inner):
+                nest = _merge(nest, outer, inner)
+                break
+        else:
+            return nest

@@ -1,0 +1,383 @@
+"""Graph to program: a kernel for every stored value, a step for every piece of control flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from passes.collapse import collapse, roots
+from passes.fuse import Fusion, fuse
+from passes.plan import plan
+from repro.errors import InternalError
+from repro.ir import index as ix
+from repro.ir.graph import Graph, Node, Value, constant_array
+from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Load, Scalar, Store, const, load, topological
+from repro.ir.program import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    TEMPORARY,
+    Branch,
+    Buffer,
+    Call,
+    CountedLoop,
+    Program,
+    Step,
+    While,
+)
+from repro.ir.types import I64, Array, DType, TensorType
+from repro.ops.record import Access, Axes, ByElement, ByNests, Nest, record
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stored value lies: a buffer, and for a row of a scanned one the loop whose counter picks it."""
+
+    buffer: int
+    type: TensorType
+    loop: int | None = None
+
+
+@dataclass
+class Builder:
+    """The program under construction, shared by all its regions."""
+
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    kernels: dict[str, int] = field(default_factory=dict[str, int])
+    kernel_list: list[Kernel] = field(default_factory=list[Kernel])
+    constants: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    loops: list[int] = field(default_factory=list[int])
+    """Extents of the loops around the step being built."""
+
+    def buffer(self, dtype: DType, elements: int, role: str, position: int) -> int:
+        self.buffers.append(Buffer(dtype, elements, role, position))
+        return len(self.buffers) - 1
+
+    def temporary(self, kind: TensorType) -> Place:
+        return Place(self.buffer(kind.dtype, kind.elements, TEMPORARY, 0), kind)
+
+    def constant(self, kind: TensorType, data: bytes) -> Place:
+        known = self.constants.get(data)
+        position = len(self.constants) if known is None else known
+        self.constants.setdefault(data, position)
+        return Place(self.buffer(kind.dtype, kind.elements, CONSTANT, position), kind)
+
+    def kernel(self, kernel: Kernel) -> int:
+        position = self.kernels.setdefault(kernel.digest, len(self.kernel_list))
+        if position == len(self.kernel_list):
+            self.kernel_list.append(kernel)
+        return position
+
+
+class _KernelBuilder:
+    """Numbers the buffers and loop counters that one kernel uses, by first use."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.buffers: dict[int, int] = {}
+        self.scalars: dict[int, int] = {}
+        self.axes = Axes(0)
+        self.known: dict[tuple[Value, tuple[Expr, ...]], Expr] = {}
+
+    def local(self, buffer: int) -> int:
+        return self.buffers.setdefault(buffer, len(self.buffers))
+
+    def counter(self, loop: int) -> Expr:
+        position = self.scalars.setdefault(loop, len(self.scalars))
+        return Scalar(I64, (position, self.builder.loops[loop]), ())
+
+    def offset(self, place: Place, offset: Expr) -> Expr:
+        if place.loop is None:
+            return offset
+        return ix.add(ix.scale(self.counter(place.loop), place.type.elements), offset)
+
+    def load(self, place: Place, index: Sequence[Expr]) -> Expr:
+        offset = self.offset(place, ix.linear(index, place.type.shape))
+        return load(place.type.dtype, self.local(place.buffer), offset)
+
+    def call(self, nest: Nest, target: Place) -> Call:
+        """The call of a nest's kernel; buffers are renumbered by first use in the nest alone."""
+        nest = collapse(replace(nest, offset=self.offset(target, nest.offset)))
+        used = dict.fromkeys(expr.buffer for expr in topological(roots(nest)) if isinstance(expr, Load))
+        used.setdefault(self.local(target.buffer))
+        renumbered = {local: position for position, local in enumerate(used)}
+        stored = renumbered[self.local(target.buffer)]
+        numbers = {local: number for number, local in self.buffers.items()}
+        buffers = tuple(numbers[local] for local in used)
+        owned = [self.builder.buffers[number] for number in buffers]
+        parameters = tuple(
+            BufferParameter(buffer.dtype, buffer.elements, position == stored) for position, buffer in enumerate(owned)
+        )
+        offset, value, *when = renumber_buffers(roots(nest), renumbered)
+        store = Store(stored, offset, value, when[0] if when else None)
+        extents = tuple(self.builder.loops[loop] for loop in self.scalars)
+        kernel = Kernel(parameters, extents, nest.axes, nest.serial, (store,))
+        return Call(self.builder.kernel(kernel), buffers, tuple(self.scalars))
+
+
+def renumber_buffers(expressions: Sequence[Expr], numbers: dict[int, int]) -> list[Expr]:
+    """The expressions with every load's buffer renamed."""
+    if all(old == new for old, new in numbers.items()):
+        return list(expressions)
+    memo: dict[Expr, Expr] = {}
+    for expr in topological(expressions):
+        children = tuple(memo[child] for child in expr.children)
+        fields = (numbers[expr.buffer],) if isinstance(expr, Load) else expr.fields
+        memo[expr] = expr if isinstance(expr, Axis) else type(expr)(expr.dtype, fields, children)
+    return [memo[expr] for expr in expressions]
+
+
+class _Region:
+    """Lowers one graph: values to places, nodes to steps."""
+
+    def __init__(
+        self, builder: Builder, graph: Graph, arguments: Sequence[Place | int], parameters: Mapping[int, Place]
+    ) -> None:
+        self.builder, self.graph = builder, graph
+        self.arguments, self.parameters = arguments, parameters
+        self.fusion: Fusion = fuse(graph)
+        self.places: dict[Value, Place] = {}
+        self.counters: dict[Value, int] = {}
+        self.steps: list[Step] = []
+
+    # values ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def element(self, kernel: _KernelBuilder, value: Value) -> Access:
+        def at(index: tuple[Expr, ...]) -> Expr:
+            key = (value, index)
+            found = kernel.known.get(key)
+            if found is None:
+                found = kernel.known[key] = self._element(kernel, value, index)
+            return found
+
+        return at
+
+    def _element(self, kernel: _KernelBuilder, value: Value, index: tuple[Expr, ...]) -> Expr:
+        if value in self.counters:
+            return kernel.counter(self.counters[value])
+        if value.node.op == "constant":
+            uniform = _uniform(constant_array(value.node), value.dtype)
+            if uniform is not None:
+                return uniform
+            return kernel.load(self.place(value), index)
+        if value in self.places:
+            return kernel.load(self.places[value], index)
+        return self.inline(kernel, value, index)
+
+    def inline(self, kernel: _KernelBuilder, value: Value, index: tuple[Expr, ...]) -> Expr:
+        lowering = record(value.node).lowering
+        if not isinstance(lowering, ByElement):
+            raise InternalError(f"{value.node} is read before it is stored")
+        operands = tuple(self.element(kernel, operand) for operand in value.node.operands)
+        return lowering.element(value.node, value.index, index, operands, kernel.axes)
+
+    def place(self, value: Value) -> Place:
+        """The place of a value, which is stored now if it was not."""
+        if value not in self.places:
+            if value.node.op == "constant":
+                self.places[value] = self.builder.constant(value.type, value.node["data"])
+            else:
+                target = self.builder.temporary(value.type)
+                self.store(value, target)
+                self.places[value] = target
+        return self.places[value]
+
+    # kernels ────────────────────────────────────────────────────────────────────────────────────────
+
+    def store(self, value: Value, target: Place) -> None:
+        """Append the kernel that computes a value into a place."""
+        if not value.type.elements:
+            return
+        kernel = _KernelBuilder(self.builder)
+        chain = self.fusion.epilogues.get(value, (value,)) if value not in self.places else (value,)
+        axes = tuple(kernel.axes.fresh(extent) for extent in chain[0].shape)
+        index: tuple[Expr, ...] = axes
+        head = chain[0]
+        computed = value in self.places or value.node.op == "constant" or value in self.counters
+        found = self._element(kernel, head, index) if computed else self.inline(kernel, head, index)
+        kernel.known[head, index] = found
+        for link in chain[1:]:
+            lowering = record(link.node).lowering
+            if isinstance(lowering, ByElement) and lowering.moves and lowering.forward is not None:
+                index = lowering.forward(link.node, index)
+            else:
+                found = self.inline(kernel, link, index)
+            kernel.known[link, index] = found
+        nest = Nest(axes, 0, ix.linear(index, value.shape), found)
+        self.steps.append(kernel.call(nest, target))
+
+    def store_nests(self, value: Value, target: Place, lowering: ByNests) -> None:
+        """Append the loop nests of an op that writes in an order of its own."""
+        kernel = _KernelBuilder(self.builder)
+        for nest in self._nests(kernel, value, target, lowering):
+            self.steps.append(kernel.call(nest, target))
+
+    def _nests(self, kernel: _KernelBuilder, value: Value, target: Place, lowering: ByNests) -> Sequence[Nest]:
+        def result(offset: Expr) -> Expr:
+            return load(value.dtype, kernel.local(target.buffer), kernel.offset(target, offset))
+
+        operands = tuple(self.element(kernel, operand) for operand in value.node.operands)
+        return lowering.nests(value.node, operands, result, kernel.axes)
+
+    # nodes ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def lower(self, targets: Sequence[Place]) -> list[Step]:
+        """Steps that leave the graph's results in the given places."""
+        wanted: dict[Value, Place] = {}
+        for value, target in zip(self.graph.results, targets, strict=True):
+            if not _bound(value) and target.loop is None:
+                wanted.setdefault(value, target)
+        for node in self.graph.nodes:
+            self.node(node, wanted)
+        for value, target in zip(self.graph.results, targets, strict=True):
+            if self.places.get(value) is not target:
+                self.store(value, target)
+        return self.steps
+
+    def node(self, node: Node, wanted: dict[Value, Place]) -> None:
+        if node.op == "argument":
+            bound = self.arguments[node["index"]]
+            if isinstance(bound, int):
+                self.counters[node.value] = bound
+            else:
+                self.places[node.value] = bound
+        elif node.op == "parameter":
+            self.places[node.value] = self.parameters[node["identity"]]
+        elif node.op in _CONTROL:
+            targets = [wanted.get(value) or self.builder.temporary(value.type) for value in node.results]
+            _CONTROL[node.op](self, node, targets)
+            self.places.update(zip(node.results, targets, strict=True))
+        elif node.op != "constant":
+            self.plain(node, wanted)
+
+    def plain(self, node: Node, wanted: dict[Value, Place]) -> None:
+        lowering = record(node).lowering
+        for value in node.results:
+            if value not in self.fusion.stored:
+                continue
+            target = wanted.get(value) or self.builder.temporary(value.type)
+            if isinstance(lowering, ByNests):
+                self.store_nests(value, target, lowering)
+            else:
+                self.store(value, target)
+            self.places[value] = target
+
+    def copy(self, source: Place, target: Place) -> None:
+        """Append a copy between two places of one type."""
+        if not target.type.elements:
+            return
+        kernel = _KernelBuilder(self.builder)
+        axis = kernel.axes.fresh(target.type.elements)
+        flat = replace(source, type=TensorType(source.type.dtype, (source.type.elements,)))
+        self.steps.append(kernel.call(Nest((axis,), 0, axis, kernel.load(flat, (axis,))), target))
+
+    def whole(self, place: Place) -> Place:
+        """The place, copied to a buffer of its own if it is a row of a scanned value."""
+        if place.loop is None:
+            return place
+        target = self.builder.temporary(place.type)
+        self.copy(place, target)
+        return target
+
+    def inner(self, graph: Graph, arguments: Sequence[Place | int], targets: Sequence[Place]) -> tuple[Step, ...]:
+        return tuple(_Region(self.builder, graph, arguments, {}).lower(targets))
+
+
+def _bound(value: Value) -> bool:
+    return value.node.op in ("argument", "parameter", "constant")
+
+
+def _uniform(array: Array, dtype: DType) -> Expr | None:
+    """The constant expression of a tensor whose elements have one bit pattern."""
+    if not array.size:
+        return None
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{dtype.bytes}")
+    if array.size > 1 and bool(np.any(bits != bits[0])):
+        return None
+    return const(dtype, int(bits[0]))
+
+
+# ── control flow ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _lower_loop(region: _Region, node: Node, targets: Sequence[Place]) -> None:
+    carried, scanned = node["carried"], node["scanned"]
+    places = [region.place(value) for value in node.operands]
+    for source, target in zip(places, targets[:carried], strict=False):
+        region.copy(source, target)
+    sequences = [region.whole(place) for place in places[carried : carried + scanned]]
+    depth = len(region.builder.loops)
+    region.builder.loops.append(node["count"])
+    rows = [_row(place, depth) for place in sequences]
+    arguments: list[Place | int] = [depth, *targets[:carried], *rows, *places[carried + scanned :]]
+    fresh = [region.builder.temporary(target.type) for target in targets[:carried]]
+    stacked = [_row(target, depth) for target in targets[carried:]]
+    body = _Region(region.builder, node.regions[0], arguments, {})
+    body.lower((*fresh, *stacked))
+    for source, target in zip(fresh, targets, strict=False):
+        body.copy(source, target)
+    region.builder.loops.pop()
+    region.steps.append(CountedLoop(node["count"], tuple(body.steps)))
+
+
+def _row(place: Place, depth: int) -> Place:
+    return Place(place.buffer, TensorType(place.type.dtype, place.type.shape[1:]), depth)
+
+
+def _lower_while(region: _Region, node: Node, targets: Sequence[Place]) -> None:
+    places = [region.place(value) for value in node.operands]
+    for source, target in zip(places, targets, strict=False):
+        region.copy(source, target)
+    depth = len(region.builder.loops)
+    region.builder.loops.append(node["limit"])
+    arguments: list[Place | int] = [depth, *targets, *places[len(targets) :]]
+    fresh = [region.builder.temporary(target.type) for target in targets]
+    body = _Region(region.builder, node.regions[0], arguments, {})
+    body.lower(fresh)
+    for source, target in zip(fresh, targets, strict=True):
+        body.copy(source, target)
+    region.builder.loops.pop()
+    region.steps.append(While(targets[0].buffer, node["limit"], tuple(body.steps)))
+
+
+def _lower_branch(region: _Region, node: Node, targets: Sequence[Place]) -> None:
+    condition, *operands = (region.place(value) for value in node.operands)
+    condition = region.whole(condition)
+    sides = [region.inner(side, operands, targets) for side in node.regions]
+    region.steps.append(Branch(condition.buffer, *sides))
+
+
+_CONTROL: dict[str, Callable[[_Region, Node, Sequence[Place]], None]] = {
+    "loop": _lower_loop,
+    "while": _lower_while,
+    "branch": _lower_branch,
+}
+
+
+def lower(graph: Graph, updates: Sequence[tuple[int, int]] = ()) -> Program:
+    """The program of an entry: inputs are the graph's arguments, outputs its results.
+
+    `updates` pairs (parameter, output): the output is the parameter's next value.
+    """
+    builder = Builder()
+    inputs = [
+        Place(builder.buffer(kind.dtype, kind.elements, INPUT, position), kind)
+        for position, kind in enumerate(graph.arguments)
+    ]
+    kinds = {node["identity"]: node.types[0] for node in graph.nodes if node.op == "parameter"}
+    parameters = {
+        identity: Place(
+            builder.buffer(kinds[identity].dtype, kinds[identity].elements, PARAMETER, identity), kinds[identity]
+        )
+        for identity in sorted(kinds)
+    }
+    outputs = [
+        Place(builder.buffer(value.dtype, value.type.elements, OUTPUT, position), value.type)
+        for position, value in enumerate(graph.results)
+    ]
+    steps = _Region(builder, graph, inputs, parameters).lower(outputs)
+    buffers, arena = plan(tuple(builder.buffers), tuple(steps))
+    return Program(tuple(builder.kernel_list), buffers, tuple(builder.constants), tuple(steps), arena, tuple(updates))

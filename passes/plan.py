@@ -1,0 +1,82 @@
+"""Memory: every temporary gets an offset in one arena; lifetimes that overlap never share bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from repro.ir.program import TEMPORARY, Branch, Buffer, Call, CountedLoop, Step, While
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the widest vector."""
+
+
+class _Uses:
+    """First and last step of each buffer, in program order; a loop body is one unit for what it shares."""
+
+    def __init__(self) -> None:
+        self.time = 0
+        self.first: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+
+    def touch(self, buffer: int) -> None:
+        self.first.setdefault(buffer, self.time)
+        self.last[buffer] = self.time
+
+    def visit(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            self.time += 1
+            match step:
+                case Call():
+                    for buffer in step.buffers:
+                        self.touch(buffer)
+                case CountedLoop():
+                    self.repeated(step.body)
+                case While():
+                    self.touch(step.condition)
+                    self.repeated(step.body)
+                    self.touch(step.condition)
+                case Branch():
+                    self.touch(step.condition)
+                    self.visit(step.then)
+                    self.visit(step.otherwise)
+
+    def repeated(self, body: tuple[Step, ...]) -> None:
+        """What lives before the loop and is used in it must live until the loop ends."""
+        start = self.time
+        self.visit(body)
+        self.time += 1
+        for buffer, first in self.first.items():
+            if first <= start and self.last[buffer] > start:
+                self.last[buffer] = self.time
+
+
+def _round_up(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def plan(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Buffer, ...], int]:
+    """The buffers with arena offsets for temporaries, and the arena's size in bytes.
+
+    Larger buffers are placed first, each at the lowest offset free over its whole life.
+    """
+    uses = _Uses()
+    uses.visit(steps)
+    temporaries = [n for n, buffer in enumerate(buffers) if buffer.role == TEMPORARY and n in uses.first]
+    temporaries.sort(key=lambda n: (-buffers[n].nbytes, n))
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+    offsets: dict[int, int] = {}
+    for number in temporaries:
+        first, last = uses.first[number], uses.last[number]
+        size = _round_up(max(buffers[number].nbytes, 1))
+        offset = 0
+        for other, end, other_first, other_last in sorted(placed):
+            if other_last < first or last < other_first:
+                continue
+            if offset + size <= other:
+                break
+            offset = max(offset, end)
+        offsets[number] = offset
+        placed.append((offset, offset + size, first, last))
+    arena = max((end for _, end, _, _ in placed), default=0)
+    planned = (replace(b, position=offsets.get(n, 0)) if b.role == TEMPORARY else b for n, b in enumerate(buffers))
+    return tuple(planned), arena

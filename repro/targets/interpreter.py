@@ -1,0 +1,148 @@
+"""Programs run in NumPy, kernel by kernel, straight from the loop IR.
+
+No speed and no code: it says what a program means, so that lowering can be tested without an emitter and
+an emitter without lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from repro.errors import InternalError
+from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Reduce, Scalar
+from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, Branch, Call, CountedLoop, Program, Step, While
+from repro.ir.types import Array
+from repro.numerics import numpy_scalars
+from repro.numerics.host_mode import exact_arithmetic
+from repro.numerics.sums import reduce_reference
+
+
+class _Frame:
+    """Values of expressions over one grid: the kernel's axes, and one more dimension per open reduction."""
+
+    def __init__(self, axes: dict[Axis, Array], depth: int, buffers: Sequence[Array], scalars: Sequence[int]) -> None:
+        self.axes, self.depth, self.buffers, self.scalars = axes, depth, buffers, scalars
+        self.known: dict[Expr, Array] = {}
+
+    def value(self, expr: Expr) -> Array:
+        found = self.known.get(expr)
+        if found is None:
+            found = self.known[expr] = self._value(expr)
+        return found
+
+    def _value(self, expr: Expr) -> Array:
+        match expr:
+            case Const():
+                raw = np.asarray(expr.bits, dtype=f"u{expr.dtype.bytes}")
+                return raw.view(expr.dtype.storage).reshape((1,) * self.depth)
+            case Axis():
+                return self.axes[expr]
+            case Scalar():
+                return np.full((1,) * self.depth, self.scalars[expr.position], np.int64)
+            case Affine():
+                parts = (self.value(child) * k for child, k in zip(expr.children, expr.coefficients, strict=True))
+                return np.asarray(sum(parts, np.int64(expr.constant)))
+            case IndexOp():
+                operand = self.value(expr.children[0])
+                return operand // expr.divisor if expr.op == "floordiv" else operand % expr.divisor
+            case Apply():
+                operands = [self.value(child) for child in expr.children]
+                dtypes = [child.dtype for child in expr.children]
+                return numpy_scalars.evaluate(expr.op, expr.dtype, dtypes, operands)
+            case Load():
+                return self._load(expr)
+            case Reduce():
+                return self._reduce(expr)
+        raise InternalError(f"no meaning for {expr!r}")
+
+    def _load(self, expr: Load) -> Array:
+        buffer, offset = self.buffers[expr.buffer], self.value(expr.offset)
+        if expr.when is None:
+            if offset.size and (offset.min() < 0 or offset.max() >= buffer.size):
+                raise InternalError(f"load outside buffer {expr.buffer} of {buffer.size}")
+            return buffer[offset]
+        when, offset = np.broadcast_arrays(self.value(expr.when), offset)
+        chosen = offset[when]
+        if chosen.size and (chosen.min() < 0 or chosen.max() >= buffer.size):
+            raise InternalError(f"conditional load outside buffer {expr.buffer} of {buffer.size}")
+        result = np.zeros(offset.shape, buffer.dtype)
+        result[when] = buffer[chosen]
+        return result
+
+    def _reduce(self, expr: Reduce) -> Array:
+        extents = [axis.extent for axis in expr.axes]
+        places = np.indices(extents).reshape(len(extents), -1)
+        axes = {axis: array[..., None] for axis, array in self.axes.items()}
+        for axis, place in zip(expr.axes, places, strict=True):
+            axes[axis] = place.reshape((1,) * self.depth + (-1,))
+        inner = _Frame(axes, self.depth + 1, self.buffers, self.scalars)
+        terms = [inner.value(term) for term in expr.terms]
+        present = None if expr.present is None else inner.value(expr.present)
+        every = [*terms, *([] if present is None else [present]), axes[expr.axes[0]]]
+        shape = np.broadcast_shapes(*(part.shape for part in every))
+        full = [np.broadcast_to(term, shape) for term in terms]
+        mask = None if present is None else np.broadcast_to(present, shape)
+        return np.asarray(reduce_reference(expr.combiner, expr.order, full, mask))
+
+
+def run_kernel(kernel: Kernel, buffers: Sequence[Array], scalars: Sequence[int] = ()) -> None:
+    """Run one kernel on flat storage arrays, in place."""
+    parallel = kernel.axes[kernel.serial :]
+    grid = np.indices([axis.extent for axis in parallel]).reshape(len(parallel), -1) if parallel else np.zeros((0, 1))
+    for point in product(*(range(axis.extent) for axis in kernel.axes[: kernel.serial])):
+        axes: dict[Axis, Array] = {
+            axis: np.asarray(along, np.int64) for axis, along in zip(parallel, grid, strict=True)
+        }
+        size = grid.shape[1]
+        for axis, at in zip(kernel.axes, point, strict=False):
+            axes[axis] = np.full(size, at, np.int64)
+        frame = _Frame(axes, 1, buffers, scalars)
+        for store in kernel.stores:
+            offset = np.broadcast_to(frame.value(store.offset), (size,))
+            value = np.broadcast_to(frame.value(store.value), (size,))
+            when = np.ones(size, bool) if store.when is None else np.broadcast_to(frame.value(store.when), (size,))
+            buffers[store.buffer][offset[when]] = value[when]
+
+
+def run(program: Program, inputs: Sequence[Array], parameters: Sequence[Array] = ()) -> list[Array]:
+    """The outputs (flat storage arrays) of a program. Temporaries start as a pattern that is no zero."""
+    outputs: dict[int, Array] = {}
+    arrays: list[Array] = []
+    for buffer in program.buffers:
+        if buffer.role == INPUT:
+            arrays.append(inputs[buffer.position].reshape(-1))
+        elif buffer.role == PARAMETER:
+            arrays.append(parameters[buffer.position].reshape(-1))
+        elif buffer.role == CONSTANT:
+            arrays.append(np.frombuffer(program.constants[buffer.position], dtype=buffer.dtype.storage))
+        else:
+            junk = np.frombuffer(b"\x5a" * max(buffer.nbytes, 1), dtype=np.uint8)[: buffer.nbytes].copy()
+            junk = junk & 1 if buffer.dtype.name == "bool" else junk
+            arrays.append(junk.view(buffer.dtype.storage))
+            if buffer.role == OUTPUT:
+                outputs[buffer.position] = arrays[-1]
+    with exact_arithmetic():
+        _steps(program, program.steps, arrays, [])
+    return [outputs[position] for position in range(len(outputs))]
+
+
+def _steps(program: Program, steps: Sequence[Step], arrays: list[Array], counters: list[int]) -> None:
+    for step in steps:
+        match step:
+            case Call():
+                kernel = program.kernels[step.kernel]
+                run_kernel(kernel, [arrays[b] for b in step.buffers], [counters[depth] for depth in step.scalars])
+            case CountedLoop():
+                for at in range(step.count):
+                    _steps(program, step.body, arrays, [*counters, at])
+            case While():
+                at = 0
+                while at < step.limit and bool(arrays[step.condition][0]):
+                    _steps(program, step.body, arrays, [*counters, at])
+                    at += 1
+            case Branch():
+                side = step.then if bool(arrays[step.condition][0]) else step.otherwise
+                _steps(program, side, arrays, counters)
