@@ -1,0 +1,44 @@
+"""Make the golden manifests anew: `make bless`. They are never edited by hand.
+
+A case is a model with its build options; the manifest that it must rebuild to goes to manifests/golden.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import repro
+
+HERE = Path(__file__).resolve().parent
+MANIFESTS = HERE.parent / "manifests" / "golden"
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    return json.loads((HERE / "cases.json").read_text())
+
+
+def build(case: dict[str, Any], out: Path) -> repro.LoadedArtifact:
+    """Build one case into a new folder."""
+    inputs = repro.read_npz(HERE / case["inputs"]) if "inputs" in case else None
+    return repro.build(HERE / case["model"], out, bind=case.get("bind", {}), inputs=inputs)
+
+
+def main(names: list[str]) -> int:
+    table = cases()
+    for name in names or table:
+        with tempfile.TemporaryDirectory() as folder:
+            artifact = build(table[name], Path(folder) / "out")
+            target = MANIFESTS / f"{name}.json"
+            changed = not target.exists() or target.read_bytes() != (artifact.folder / "artifact.json").read_bytes()
+            shutil.copyfile(artifact.folder / "artifact.json", target)
+            sys.stdout.write(f"{name}: {artifact.id} {'changed' if changed else 'unchanged'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,78 @@
+"""The inverse of `Program.text`: a program from its text, its kernels and its constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from repro.ir.loops import Kernel
+from repro.ir.program import Branch, Buffer, Call, CountedLoop, Program, Step, While
+from repro.ir.types import BY_NAME
+
+
+def parse_program(text: str, kernel: Callable[[str], Kernel], constant: Callable[[str], bytes]) -> Program:
+    """`kernel` and `constant` give the part with a digest (`sha256:<hex>`).
+
+    Raises ValueError naming the line that does not parse.
+    """
+    lines = iter(enumerate(text.splitlines(), 1))
+    parser = _Parser(kernel, constant)
+    number, line = 0, ""
+    try:
+        number, line = next(lines)
+        word, arena, brace = line.split()
+        if word != "program" or brace != "{":
+            raise ValueError("not a program")
+        parser.arena = int(arena.removeprefix("arena="))
+        steps = parser.steps(lines)
+    except (KeyError, IndexError, ValueError, StopIteration) as error:
+        raise ValueError(f"a program's text does not parse near line {number}: {line!r}: {error}") from error
+    kernels, buffers, constants = tuple(parser.kernels), tuple(parser.buffers), tuple(parser.constants)
+    return Program(kernels, buffers, constants, steps, parser.arena, tuple(parser.updates))
+
+
+class _Parser:
+    def __init__(self, kernel: Callable[[str], Kernel], constant: Callable[[str], bytes]) -> None:
+        self.kernel, self.constant = kernel, constant
+        self.arena = 0
+        self.kernels: list[Kernel] = []
+        self.constants: list[bytes] = []
+        self.buffers: list[Buffer] = []
+        self.updates: list[tuple[int, int]] = []
+        self.ended_by_else = False
+
+    def steps(self, lines: Iterator[tuple[int, str]]) -> tuple[Step, ...]:
+        """Steps up to the closing brace of the block that the lines stand in."""
+        found: list[Step] = []
+        for _, line in lines:
+            match line.split():
+                case ["}"]:
+                    self.ended_by_else = False
+                    return tuple(found)
+                case ["}", "else", "{"]:
+                    self.ended_by_else = True
+                    return tuple(found)
+                case ["kernel", _, digest]:
+                    self.kernels.append(self.kernel(digest))
+                case ["constant", _, digest]:
+                    self.constants.append(self.constant(digest))
+                case ["buffer", _, kind, role, position]:
+                    name, _, elements = kind.partition("[")
+                    self.buffers.append(Buffer(BY_NAME[name], int(elements.rstrip("]")), role, int(position)))
+                case ["update", "parameter", parameter, "<-", "output", output]:
+                    self.updates.append((int(parameter), int(output)))
+                case ["call", kernel, *arguments]:
+                    buffers = tuple(int(word[1:]) for word in arguments if word.startswith("b"))
+                    scalars = tuple(int(word.removeprefix("loop")) for word in arguments if word.startswith("loop"))
+                    found.append(Call(int(kernel[1:]), buffers, scalars))
+                case ["loop", count, "{"]:
+                    found.append(CountedLoop(int(count), self.steps(lines)))
+                case ["while", condition, "limit", limit, "{"]:
+                    found.append(While(int(condition[1:]), int(limit), self.steps(lines)))
+                case ["if", condition, "{"]:
+                    then = self.steps(lines)
+                    if not self.ended_by_else:
+                        raise ValueError("a branch without its other side")
+                    found.append(Branch(int(condition[1:]), then, self.steps(lines)))
+                case _:
+                    raise ValueError(f"unknown step {line!r}")
+        raise ValueError("the text ends inside a block")

@@ -1,0 +1,138 @@
+"""What the command line shows: rich tables from results. Names out of a model are shown as inert text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from repro.artifact.checks import Report, Status
+from repro.errors import ReproError
+
+WIDTH_OF_A_PIPE = 160
+STYLES = {Status.GOOD: "green", Status.MISMATCH: "bold red", Status.NOT_RUN: "yellow"}
+
+
+def console(stderr: bool = False) -> Console:
+    made = Console(stderr=stderr, highlight=False, emoji=False)
+    if not made.is_terminal:
+        made = Console(stderr=stderr, highlight=False, emoji=False, width=WIDTH_OF_A_PIPE)
+    return made
+
+
+def inert(text: object, style: str = "") -> Text:
+    """Text with control characters escaped, so that a name in a model cannot steer a terminal."""
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)), style)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()) -> Table:
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for position, column in enumerate(columns):
+        justify = "right" if position in right else "left"
+        made.add_column(column, justify=justify, overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else inert(cell) for cell in row))
+    return made
+
+
+def line(to: Console, text: object, style: str = "") -> None:
+    """One line, never wrapped."""
+    to.print(inert(text, style), soft_wrap=True)
+
+
+def show_error(to: Console, error: ReproError) -> None:
+    first, *rest = str(error).splitlines()
+    line(to, f"error: {first}", "bold red")
+    for text in rest:
+        line(to, text)
+
+
+def size(count: int) -> str:
+    """Bytes for people: 1,024 B, 12.3 kB, 4.5 MB."""
+    if count < 10_000:
+        return f"{count:,} B"
+    power = min((len(str(count)) - 1) // 3, 4)
+    return f"{count / 1000**power:.1f} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
+
+
+def short(digest: str) -> str:
+    """The first 16 hex digits: enough to tell blobs apart in a table."""
+    return digest.removeprefix("sha256:")[:16]
+
+
+def show_layers(to: Console, layers: Iterable[tuple[str, int]]) -> None:
+    """Sizes per kind of layer (the first part of its title)."""
+    kinds: dict[str, list[int]] = {}
+    for title, count in layers:
+        kinds.setdefault(title.partition("/")[0], []).append(count)
+    rows = [(kind, len(counts), size(sum(counts))) for kind, counts in kinds.items()]
+    rows.append(("total", sum(row[1] for row in rows), size(sum(sum(counts) for counts in kinds.values()))))
+    to.print(table("layers", ("kind", "blobs", "size"), rows, right=(1, 2)))
+
+
+def show_report(to: Console, report: Report) -> None:
+    rows = [
+        (
+            inert(check.name),
+            inert(check.status.value, STYLES[check.status]),
+            inert("yes" if check.required else "no"),
+            inert(check.detail),
+        )
+        for check in report.checks
+    ]
+    to.print(table("", ("check", "result", "required", "detail"), rows))
+
+
+def show_arrays(to: Console, title: str, arrays: Iterable[tuple[str, str, str, str]]) -> None:
+    """Rows of (name, type, digest, first values)."""
+    to.print(table(title, ("name", "type", "sha256", "first values"), arrays))
+
+
+def show_mapping(to: Console, title: str, rows: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+    pairs = rows.items() if isinstance(rows, Mapping) else rows
+    to.print(table(title, ("what", "value"), pairs))
+
+
+def show_content(to: Console, content: Mapping[str, Any]) -> None:
+    """An artifact as `inspect` shows it."""
+    config = content["config"]
+    versions, source = config["versions"], config["source"]
+    opset = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in source["opset"].items())
+    rows = [
+        ("artifact", content["artifact"]),
+        *((f"graph of {entry['name']}", entry["graph"]) for entry in config["entries"]),
+        ("source", f"{source['digest']} (opset {opset})"),
+        ("built with", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("numerics contract", f"version {config['contract']}"),
+        ("bound dimensions", ", ".join(f"{name}={value}" for name, value in config["build"]["bind"].items()) or "none"),
+        ("golden inputs", f"{config['build']['golden_inputs']}, seed {config['build']['golden_seed']}"),
+    ]
+    to.print(table("artifact", ("what", "value"), rows))
+    for entry in config["entries"]:
+        rows = [(kind, value["name"], value["type"]) for kind in ("inputs", "outputs") for value in entry[kind]]
+        to.print(table(f"entry {entry['name']}", ("", "name", "type"), rows))
+    if config["weights"]:
+        rows = [(weight["name"], weight["type"], short(weight["digest"])) for weight in config["weights"]]
+        to.print(table("weights", ("name", "type", "digest"), rows))
+    rows = [
+        (group["entry"], group["target"] or "all", step["name"], short(step["before"]), short(step["after"]))
+        for group in config["passes"]
+        for step in group["passes"]
+    ]
+    to.print(table("passes", ("entry", "target", "pass", "before", "after"), rows))
+    rows = [
+        (
+            target["name"],
+            compiled["entry"],
+            len(compiled["kernels"]),
+            short(compiled["program"]),
+            short(compiled["code"]),
+        )
+        for target in config["targets"]
+        for compiled in target["entries"]
+    ]
+    to.print(table("targets", ("target", "entry", "kernels", "program", "code"), rows, right=(2,)))
+    show_layers(to, ((title, layer["size"]) for title, layer in content["layers"].items()))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from repro.ir import index as ix
+from repro.ir.loops import BufferParameter, Kernel, Store, load
+from repro.ir.parse_program import parse_program
+from repro.ir.program import INPUT, OUTPUT, PARAMETER, TEMPORARY, Branch, Buffer, Call, CountedLoop, Program, While
+from repro.ir.types import BOOL, F32
+
+AXIS = ix.axis(0, 8)
+COPY = Kernel(
+    (BufferParameter(F32, 8, False), BufferParameter(F32, 8, True)),
+    (),
+    (AXIS,),
+    0,
+    (Store(1, AXIS, load(F32, 0, AXIS)),),
+)
+CALL = Call(0, (0, 1))
+BUFFERS = (
+    Buffer(F32, 8, INPUT, 0),
+    Buffer(F32, 8, OUTPUT, 0),
+    Buffer(F32, 8, PARAMETER, 0),
+    Buffer(BOOL, 1, TEMPORARY, 64),
+)
+TREE = (
+    CALL,
+    CountedLoop(5, (CountedLoop(2, (Call(0, (1, 0), (1, 0)),)), CALL)),
+    Branch(3, (CALL, Branch(3, (), (CALL,))), (While(3, 7, (CALL,)),)),
+)
+PROGRAM = Program((COPY,), BUFFERS, (b"constant",), TREE, 128, ((0, 0),))
+
+
+def kernel(digest: str) -> Kernel:
+    return {f"sha256:{COPY.digest}": COPY}[digest]
+
+
+def constant(digest: str) -> bytes:
+    return {"sha256:" + hashlib.sha256(b"constant").hexdigest(): b"constant"}[digest]
+
+
+def test_text_reads_back() -> None:
+    again = parse_program(PROGRAM.text, kernel, constant)
+    assert again.text == PROGRAM.text
+    assert (again.steps, again.buffers, again.kernels) == (PROGRAM.steps, PROGRAM.buffers, PROGRAM.kernels)
+    assert (again.constants, again.updates, again.arena_bytes) == ((b"constant",), ((0, 0),), 128)
+
+
+@pytest.mark.parametrize("line", range(len(PROGRAM.text.splitlines())))
+def test_a_missing_line_is_noticed(line: int) -> None:
+    lines = PROGRAM.text.splitlines()
+    damaged = "\n".join(lines[:line] + lines[line + 1 :])
+    try:
+        again = parse_program(damaged, kernel, constant)
+    except ValueError:
+        return
+    assert again.text != PROGRAM.text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "program", "program arena=x {\n}", "program arena=0 {", "program arena=0 {\n  what\n}"]
+)
+def test_what_is_no_program(text: str) -> None:
+    with pytest.raises(ValueError, match="parse"):
+        parse_program(text, kernel, constant)
