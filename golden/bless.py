@@ -5,8 +5,8 @@ A case is a model with its build options; the manifest that it must rebuild to g
 
 from __future__ import annotations
 
+import argparse
 import json
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -28,15 +28,26 @@ def build(case: dict[str, Any], out: Path) -> repro.LoadedArtifact:
     return repro.build(HERE / case["model"], out, bind=case.get("bind", {}), inputs=inputs)
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument(
+        "--only-build", type=Path, metavar="DIR", help="build the one case named into DIR; bless nothing"
+    )
+    options.add_argument("names", nargs="*", help="cases (default: all)")
+    chosen = options.parse_args(words)
     table = cases()
-    for name in names or table:
+    if chosen.only_build is not None:
+        (name,) = chosen.names
+        sys.stdout.write(f"{name}: {build(table[name], chosen.only_build).id}\n")
+        return 0
+    for name in chosen.names or table:
         with tempfile.TemporaryDirectory() as folder:
             artifact = build(table[name], Path(folder) / "out")
-            target = MANIFESTS / f"{name}.json"
-            changed = not target.exists() or target.read_bytes() != (artifact.folder / "artifact.json").read_bytes()
-            shutil.copyfile(artifact.folder / "artifact.json", target)
-            sys.stdout.write(f"{name}: {artifact.id} {'changed' if changed else 'unchanged'}\n")
+            made = (artifact.folder / "artifact.json").read_bytes()
+        target = MANIFESTS / f"{name}.json"
+        changed = not target.exists() or target.read_bytes() != made
+        target.write_bytes(made)
+        sys.stdout.write(f"{name}: {artifact.id} {'changed' if changed else 'unchanged'}\n")
     return 0
 
 

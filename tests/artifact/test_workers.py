@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from repro.artifact import workers
+
+
+def square(number: int) -> tuple[int, int]:
+    if number == 13:
+        raise ValueError("thirteen")
+    return number * number, os.getpid()
+
+
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_results_keep_their_order(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    seen: list[int] = []
+    results = workers.parallel_map("tests.artifact.test_workers:square", [(n + 20,) for n in range(count)], seen.append)
+    assert [value for value, _ in results] == [(n + 20) ** 2 for n in range(count)]
+    assert seen == list(range(1, count + 1))
+    processes = {process for _, process in results}
+    assert (os.getpid() not in processes) if count == 40 else processes <= {os.getpid()}
+
+
+def test_an_exception_in_a_worker_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    with pytest.raises(ValueError, match="thirteen"):
+        workers.parallel_map("tests.artifact.test_workers:square", [(n,) for n in range(40)], lambda _: None)
+
+
+def test_a_dead_worker_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    with pytest.raises(Exception, match="ended early"):
+        workers.parallel_map("os:_exit", [(3,)] * 40, lambda _: None)
