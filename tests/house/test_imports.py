@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"repro.errors"}),
+    frozenset({"repro.errors", "repro.version"}),
     frozenset({"repro.ir", "repro.machines"}),
     frozenset({"repro.numerics"}),
     frozenset({"repro.ops"}),
@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.training", "repro.audit"}),
     frozenset({"repro.driver"}),
     frozenset({"repro"}),
-    frozenset({"repro.cli"}),
+    frozenset({"repro.progress", "repro.tables", "repro.cli"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""
 

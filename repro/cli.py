@@ -1,0 +1,318 @@
+"""The command line: words in, one function of `repro.driver` per command, tables and an exit code out.
+
+Exit codes: 0 good; 1 a mismatch was found; 2 wrong use or unreadable input; 3 incomplete (something required
+did not run); 4 an internal error of ours, with a file to attach to a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from repro import driver, tables
+from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_MISMATCH, EXIT_USAGE, ReproError
+from repro.progress import DelayedProgress
+
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code and never raises."""
+    errors = tables.console(stderr=True)
+    try:
+        options = parser().parse_args(arguments)
+        logging.basicConfig(level=logging.DEBUG if options.debug else logging.WARNING, format="%(name)s: %(message)s")
+        return options.command(options)
+    except ReproError as error:
+        tables.show_error(errors, error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        tables.line(errors, "interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone: nothing is left to say to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_USAGE
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+    except Exception as error:  # the last line of defence: no traceback reaches a user
+        return _internal_error(errors, error, arguments)
+
+
+def _internal_error(errors: Console, error: Exception, arguments: Sequence[str] | None) -> int:
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    lines = [f"repro {driver.version()}", f"python {sys.version}", f"platform {sys.platform}", f"arguments {words}", ""]
+    report = "\n".join(lines) + "".join(traceback.format_exception(error))
+    tables.line(errors, f"internal error: {type(error).__name__}: {error}", "bold red")
+    with contextlib.suppress(OSError):
+        descriptor, path = tempfile.mkstemp(prefix="repro-error-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(report)
+        tables.line(errors, f"  this is a fault of repro, not yours; please attach this file to a report: {path}")
+    return EXIT_INTERNAL
+
+
+# ── arguments ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="repro", description="Compiles ONNX graphs to code whose results are the same bits everywhere."
+    )
+    top.add_argument("--version", action="version", version=f"repro {driver.version()}")
+    top.add_argument("--debug", action="store_true", help="log cache keys and other inner workings to stderr")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_build_parser, _verify_parser, _run_parser, _inspect_parser, _diff_parser, _cache_parser):
+        add(commands)
+    return top
+
+
+def _command(
+    commands: Any, name: str, function: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    made.set_defaults(command=function)
+    return made
+
+
+def _build_parser(commands: Any) -> None:
+    made = _command(commands, "build", build, "compile a model to an artifact")
+    made.add_argument("model", type=Path, metavar="MODEL.onnx")
+    made.add_argument("-o", "--out", type=Path, metavar="DIR", help="output folder (default: MODEL.repro)")
+    made.add_argument("--force", action="store_true", help="replace the output folder if it holds something else")
+    made.add_argument(
+        "--bind", action="append", default=[], metavar="NAME=INT", help="fix a dimension; also INPUT[AXIS]=INT"
+    )
+    made.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value (JSON)")
+    made.add_argument("--targets", type=_names, default=("cpu",), metavar="LIST", help="default: cpu (all of cpu/*)")
+    golden = made.add_mutually_exclusive_group()
+    golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
+    golden.add_argument("--golden-seed", type=_seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _verify_parser(commands: Any) -> None:
+    made = _command(commands, "verify", verify, "rebuild an artifact, run it everywhere, compare bits")
+    made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
+    made.add_argument("--targets", type=_names, metavar="LIST", help="run only these; each must run")
+    made.add_argument("--require", type=_names, default=(), metavar="LIST", help="these must run too")
+    made.add_argument("--trust-code", action="store_true", help="also run the code that came with the artifact")
+    for kind in ("json", "junit", "sarif"):
+        made.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the report as {kind}")
+
+
+def _run_parser(commands: Any) -> None:
+    made = _command(commands, "run", run, "run an entry of an artifact on your inputs")
+    made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
+    made.add_argument("--inputs", type=Path, required=True, metavar="IN.npz")
+    made.add_argument("--outputs", type=Path, required=True, metavar="OUT.npz")
+    made.add_argument("--entry", default="infer", metavar="NAME")
+    made.add_argument("--target", default="cpu", metavar="NAME")
+    made.add_argument("--threads", type=_threads, metavar="N", help="default: one for each core")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _inspect_parser(commands: Any) -> None:
+    made = _command(commands, "inspect", inspect, "show what is in an artifact")
+    made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _diff_parser(commands: Any) -> None:
+    made = _command(commands, "diff", diff, "show where two artifacts differ (exit code 1 if they do)")
+    made.add_argument("left", type=Path, metavar="LEFT.json")
+    made.add_argument("right", type=Path, metavar="RIGHT.json")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _cache_parser(commands: Any) -> None:
+    made = _command(commands, "cache", cache, "show or clear the build cache")
+    made.add_argument("action", nargs="?", choices=("info", "clear"), default="info")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names separated by commas")
+    return names
+
+
+def _seed(text: str) -> int:
+    try:
+        seed = int(text, 0)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer in 0..2^64-1")
+    return seed
+
+
+def _threads(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of threads in 1..1024")
+    return int(text)
+
+
+def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.rpartition("=") if option == "--bind" else word.partition("=")
+        if not equals or not name:
+            raise ReproError(f"{option} takes NAME=VALUE", found=word)
+        if name in found:
+            raise ReproError(f"{option} names {name} twice", found=word)
+        found[name] = value
+    return found
+
+
+def _bindings(words: Sequence[str]) -> dict[str, int]:
+    bindings: dict[str, int] = {}
+    for name, value in _pairs(words, "--bind").items():
+        if not value.isdecimal() or not value.isascii() or len(value) > 18:
+            raise ReproError("--bind takes a size, an integer from 0 up", found=f"{name}={value}")
+        bindings[name] = int(value)
+    return bindings
+
+
+def _values(words: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in _pairs(words, "--set").items():
+        try:
+            values[name] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            next_step = "write a number, true, false or a list of them: --set 'axes=[0,1]'"
+            raise ReproError("--set takes a JSON value", found=f"{name}={text}", next=next_step) from error
+    return values
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
+
+
+def build(options: argparse.Namespace) -> int:
+    inputs = None if options.inputs is None else driver.read_npz(options.inputs)
+    with DelayedProgress(tables.console(stderr=True)) as progress:
+        artifact = driver.build(
+            options.model,
+            options.out,
+            bind=_bindings(options.bind),
+            set=_values(options.set),
+            targets=options.targets,
+            inputs=inputs,
+            golden_seed=options.golden_seed,
+            force=options.force,
+            progress=progress,
+        )
+    if options.json:
+        _print_json({"artifact": artifact.id, "graph": artifact.graph_digest, "folder": str(artifact.folder)})
+        return EXIT_GOOD
+    out = tables.console()
+    tables.show_layers(out, artifact.layers)
+    tables.line(out, f"{artifact.folder}{'' if artifact.written else ' (already there, identical)'}")
+    tables.line(out, f"artifact {artifact.id}", "bold")
+    tables.line(out, f"graph    {artifact.graph_digest}", "bold")
+    return EXIT_GOOD
+
+
+def verify(options: argparse.Namespace) -> int:
+    with DelayedProgress(tables.console(stderr=True)) as progress:
+        report = driver.verify(
+            options.artifact,
+            targets=options.targets,
+            require=options.require,
+            trust_code=options.trust_code,
+            progress=progress,
+        )
+    forms: tuple[tuple[Path | None, Callable[[], str]], ...] = (
+        (options.json, lambda: json.dumps(report.json(), indent=2) + "\n"),
+        (options.junit, report.junit),
+        (options.sarif, lambda: report.sarif(driver.version())),
+    )
+    for path, form in forms:
+        if path is not None:
+            driver.write_text(path, form())
+    out = tables.console()
+    tables.show_report(out, report)
+    tables.line(out, f"artifact {report.artifact}")
+    tables.line(out, f"graph    {report.graph}")
+    tables.line(out, report.summary, "bold green" if report.exit_code == EXIT_GOOD else "bold red")
+    return report.exit_code
+
+
+def run(options: argparse.Namespace) -> int:
+    inputs = driver.read_npz(options.inputs)
+    with DelayedProgress(tables.console(stderr=True)) as progress:
+        outputs = driver.run(
+            options.artifact,
+            inputs,
+            entry=options.entry,
+            target=options.target,
+            threads=options.threads,
+            progress=progress,
+        )
+    driver.write_npz(options.outputs, outputs)
+    rows = driver.describe(outputs)
+    if options.json:
+        _print_json({"outputs": [dict(zip(("name", "type", "digest", "first"), row, strict=True)) for row in rows]})
+        return EXIT_GOOD
+    out = tables.console()
+    tables.show_arrays(out, "outputs", rows)
+    tables.line(out, f"written to {options.outputs}")
+    return EXIT_GOOD
+
+
+def inspect(options: argparse.Namespace) -> int:
+    content = driver.inspect(options.artifact)
+    if options.json:
+        _print_json(content)
+    else:
+        tables.show_content(tables.console(), content)
+    return EXIT_GOOD
+
+
+def diff(options: argparse.Namespace) -> int:
+    differences = driver.diff(options.left, options.right)
+    if options.json:
+        _print_json([{"where": d.where, "left": d.left, "right": d.right} for d in differences])
+    else:
+        out = tables.console()
+        if differences:
+            rows = [(d.where, d.left, d.right) for d in differences]
+            out.print(tables.table("", ("where", "left", "right"), rows))
+        count = len(differences)
+        tables.line(
+            out, "the artifacts are identical" if not count else f"{count} difference{'s' if count > 1 else ''}"
+        )
+    return EXIT_MISMATCH if differences else EXIT_GOOD
+
+
+def cache(options: argparse.Namespace) -> int:
+    usage = driver.cache(options.action)
+    content = {"folder": str(usage.folder), "entries": usage.entries, "bytes": usage.bytes, "limit": usage.limit}
+    if options.json:
+        _print_json(content)
+        return EXIT_GOOD
+    verb = "removed" if options.action == "clear" else "holds"
+    tables.line(
+        tables.console(),
+        f"{usage.folder} {verb} {usage.entries} entries, {tables.size(usage.bytes)} of {tables.size(usage.limit)}",
+    )
+    return EXIT_GOOD
+
+
+if __name__ == "__main__":
+    sys.exit(main())
