@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -36,15 +36,29 @@ def run_scalars(roots: Sequence[Expr], bindings: Mapping[Expr, Array]) -> list[A
     """
     with exact_arithmetic():
         values: dict[Expr, Array] = dict(bindings)
-        for expr in _needed(roots, bindings):
+        for expr, finished in _plan(tuple(roots), frozenset(bindings)):
             values[expr] = _value(expr, [values[child] for child in expr.children])
+            for done in finished:
+                del values[done]
         return [values[root] for root in roots]
 
 
-def _needed(roots: Sequence[Expr], bindings: Mapping[Expr, Array]) -> list[Expr]:
-    """What must be computed, operands first; nothing below a bound expression."""
+@lru_cache(maxsize=1024)
+def _plan(roots: tuple[Expr, ...], bound: frozenset[Expr]) -> list[tuple[Expr, list[Expr]]]:
+    """What must be computed, in order, each with the values that nothing needs afterwards."""
+    order = _needed(roots, bound)
+    last = {child: position for position, expr in enumerate(order) for child in expr.children}
+    finished: list[list[Expr]] = [[] for _ in order]
+    for expr in order:
+        if expr in last and expr not in roots:
+            finished[last[expr]].append(expr)
+    return list(zip(order, finished, strict=True))
+
+
+def _needed(roots: Sequence[Expr], bound: frozenset[Expr]) -> list[Expr]:
+    """The expressions to compute, operands first; nothing below a bound one."""
     order: list[Expr] = []
-    seen: set[Expr] = set(bindings)
+    seen: set[Expr] = set(bound)
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         expr, ready = stack.pop()

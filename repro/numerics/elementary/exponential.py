@@ -44,9 +44,10 @@ def _reduced(x: Value) -> tuple[Value, Value, Value]:
 def exp_parts(x: Value, rest: Value | None = None) -> tuple[Value, Value]:
     """(m, n): e^(x + rest) = m 2^n with m in [0.7, 1.5]; |x| below 2^40, `rest` tiny beside 1."""
     n, r, error = _reduced(x)
+    above = r * r * polynomial(r, _REST)
     if rest is not None:
-        error = error + rest
-    return 1.0 + (r + (error + r * r * polynomial(r, _REST))), n
+        error = error + (rest + rest * (r + above))  # e^(r + rest) is close to e^r + e^r rest
+    return 1.0 + (r + (error + above)), n
 
 
 def exp(x: Value) -> Value:
