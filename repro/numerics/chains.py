@@ -8,7 +8,7 @@ import numpy as np
 
 from repro.ir.loops import Chain
 from repro.ir.types import Array
-from repro.numerics.numpy_fma import double_rounding_hazard, fma_f32, fma_f64
+from repro.numerics.numpy_fma import Hazard, fma_f32, fma_f64
 
 TILE = 16384
 """Outputs at a time: their running sums stay in the cache."""
@@ -85,16 +85,22 @@ def _panel_f32(shape: tuple[int, ...], parts: list[Array]) -> Array:
     """
     left, right, *masks = parts
     left64, right64 = left.astype(np.float64), right.astype(np.float64)
-    total = np.zeros(shape, np.float64)
-    hazard = np.zeros(shape, np.bool_)
+    total, sums = np.zeros(shape, np.float64), np.empty(shape, np.float64)
+    rounded = np.empty(shape, np.float32)
+    hazard = Hazard(shape)
     for k in range(len(left64)):
-        added = np.add(np.multiply(left64[k], right64[k]), total)
-        hazard |= double_rounding_hazard(np.asarray(added))
-        rounded = added.astype(np.float32)
-        total = np.where(masks[0][k], rounded, total) if masks else rounded.astype(np.float64)
-    result = np.asarray(total).astype(np.float32)
+        np.multiply(left64[k], right64[k], out=sums)
+        np.add(sums, total, out=sums)
+        hazard.note(sums)
+        np.copyto(rounded, sums, casting="same_kind")
+        np.copyto(total, rounded, where=masks[0][k] if masks else True)
+    return _repaired(total, hazard.met, parts)
+
+
+def _repaired(total: Array, hazard: Array, parts: list[Array]) -> Array:
+    result = total.astype(np.float32)
     if hazard.any():
-        result[hazard] = _exact_chain(shape, hazard, parts)
+        result[hazard] = _exact_chain(total.shape, hazard, parts)
     return result
 
 

@@ -32,12 +32,23 @@ def round_to_odd(s: Array, e: Array) -> Array:
     return bits.view(np.float64)
 
 
-def double_rounding_hazard(s: Array) -> Array:
-    """Where a rounded f64 sum may not be rounded again to f32: it is a midpoint of f32, or tiny in f32."""
-    bits = s.view(_U64)
-    midpoint = (bits & MIDPOINT_MASK) == MIDPOINT
-    midpoint |= ((bits & MAGNITUDE) - ONE) < F32_TINY  # zero wraps round and is no hazard
-    return midpoint
+class Hazard:
+    """Notes where a rounded f64 sum may not be rounded again to f32: it is a midpoint of f32, or tiny in f32."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.met = np.zeros(shape, np.bool_)
+        self._bits = np.empty(shape, _U64)
+        self._flags = np.empty(shape, np.bool_)
+
+    def note(self, sums: Array) -> None:
+        bits = sums.view(_U64)
+        np.bitwise_and(bits, MIDPOINT_MASK, out=self._bits)
+        np.equal(self._bits, MIDPOINT, out=self._flags)
+        np.logical_or(self.met, self._flags, out=self.met)
+        np.bitwise_and(bits, MAGNITUDE, out=self._bits)
+        np.subtract(self._bits, ONE, out=self._bits)  # zero wraps round and is no hazard
+        np.less(self._bits, F32_TINY, out=self._flags)
+        np.logical_or(self.met, self._flags, out=self.met)
 
 
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
@@ -47,7 +58,9 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
     addend = np.atleast_1d(c.astype(np.float64))
     total = product + addend
     result = total.astype(np.float32)
-    hazard = double_rounding_hazard(total)
+    noted = Hazard(total.shape)
+    noted.note(total)
+    hazard = noted.met
     if hazard.any():
         chosen_product = np.broadcast_to(product, total.shape)[hazard]
         chosen_addend = np.broadcast_to(addend, total.shape)[hazard]

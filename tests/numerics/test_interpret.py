@@ -19,7 +19,7 @@ def test_roots_share_their_work_and_bindings_may_be_inner():
     got_total, got_square = run_scalars([total, square], {x: a, y: b})
     assert got_total.tolist() == [[4.0, 5.0], [5.0, 6.0]]
     assert (got_square == got_total**2).all()
-    assert run_scalars([square], {total: np.float32(3)})[0] == 9
+    assert run_scalars([square], {total: np.array(3, np.float32)})[0] == 9
 
 
 def test_index_expressions():
@@ -47,5 +47,5 @@ def test_evaluate_over_blocks_and_shapes():
     x = np.arange(3 * BLOCK + 5, dtype=np.float32).reshape(1, -1)
     n = np.array([[1], [2]])
     assert (evaluate(formula, [x, n], [F32, I64]) == x + n).all()
-    assert evaluate(formula, [np.float32(1), np.int64(2)], [F32, I64]) == 3
+    assert evaluate(formula, [np.array(1, np.float32), np.array(2)], [F32, I64]) == 3
     assert evaluate(formula, [x[:, :0], n], [F32, I64]).shape == (2, 0)
