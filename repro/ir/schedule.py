@@ -14,14 +14,14 @@ class ContractionTile:
     """Register and cache tiles of a kernel whose stores read one Chain reduction.
 
     A work item computes `block_m` x `block_n` outputs in register tiles of `rows` x (`vectors` times the
-    vector width); it packs both operands a K-run of at most `block_k` terms at a time.
+    vector width); it packs both operands a panel at a time, and takes `unroll` terms per turn of the loop.
     """
 
     rows: int
     vectors: int
     block_m: int
     block_n: int
-    block_k: int
+    unroll: int = 4
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,14 @@ class Schedule:
     vector_axis: int | None
     vector_width: int
     block: int
-    unroll: int = 1
     tile: ContractionTile | None = None
 
     @property
     def text(self) -> str:
         """One line, canonical: part of the key of compiled code."""
         axis = "-" if self.vector_axis is None else str(self.vector_axis)
-        head = f"axis={axis} width={self.vector_width} block={self.block} unroll={self.unroll}"
+        head = f"axis={axis} width={self.vector_width} block={self.block}"
         if self.tile is None:
             return head
         t = self.tile
-        return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n}x{t.block_k}"
+        return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}"

@@ -1,0 +1,47 @@
+"""What a machine description says."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target of code generation.
+
+    `vector_bits` and `registers` describe the vector unit; cache sizes are bytes. `tile_rows` by
+    `tile_vectors` accumulators fill the registers of a contraction. `reduction_lanes` is the width at which
+    a reduction runs along its own axis (1: in scalars).
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    registers: int
+    tile_rows: int
+    tile_vectors: int
+    l1_bytes: int
+    l2_bytes: int
+    reduction_lanes: int = 32
+
+    @property
+    def attributes(self) -> str:
+        """LLVM function attributes: the features, and how wide vectors may be."""
+        return (
+            f'nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
+            f'"prefer-vector-width"="{self.vector_bits}" "min-legal-vector-width"="{self.vector_bits}"'
+        )
+
+    def lanes(self, bits: int) -> int:
+        """Elements of that width in a vector register."""
+        return max(1, self.vector_bits // bits)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) over every field, in order."""
+        text = "\n".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,341 @@
+"""Expressions, loads and stores of a kernel as LLVM IR.
+
+A scope binds axes to values. Before a loop is opened, whatever its outer scopes decide is computed there
+(`hoist`), so what does not change in a loop is computed before it. In a vector scope some axes hold a value per lane; where
+they are consecutive, loads and stores along them are contiguous.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from repro.errors import InternalError
+from repro.ir import index as ix
+from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Reduce, Scalar
+from repro.ir.types import BOOL, I64, DType
+from repro.numerics import narrow_loops
+from repro.targets.llvm import scalars
+from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
+
+
+@dataclass
+class Scope:
+    """Bound axes and the values computed so far here; those of the outer scopes are seen too."""
+
+    outer: Scope | None
+    bound: dict[Axis, Val]
+    width: int = 1
+    run: tuple[Axis, Val] | None = None
+    """The axis whose lanes are consecutive, and its value in lane 0."""
+    mask: Val | None = None
+    """Lanes that exist; loads touch no others."""
+    known: dict[Expr, Val] = field(default_factory=dict[Expr, Val])
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        own = frozenset(self.bound)
+        return own if self.outer is None else own | self.outer.axes
+
+    def lookup(self, axis: Axis) -> Val | None:
+        if axis in self.bound:
+            return self.bound[axis]
+        return None if self.outer is None else self.outer.lookup(axis)
+
+    @property
+    def vector(self) -> Scope | None:
+        """The nearest scope whose axes are lanes."""
+        if self.width > 1:
+            return self
+        return None if self.outer is None else self.outer.vector
+
+
+ReduceEmitter = Callable[["Body", Reduce, Scope], Val]
+
+
+class Body:
+    """Emits one kernel's expressions into a function."""
+
+    def __init__(self, f: Function, kernel: Kernel, reducer: ReduceEmitter, narrow_lanes: int) -> None:
+        self.f, self.kernel, self.reducer = f, kernel, reducer
+        self.lanes = narrow_lanes
+        """Lanes that a reduction along its own axis may use (1: scalar code)."""
+
+    # expressions ────────────────────────────────────────────────────────────────────────────────────
+
+    def value(self, expr: Expr, scope: Scope) -> Val:
+        """The expression in the scope being emitted: a scalar, or one value per lane where it depends on them."""
+        level: Scope | None = scope
+        while level is not None:
+            found = level.known.get(expr)
+            if found is not None:
+                return found
+            level = level.outer
+        made = scope.known[expr] = self._emit(expr, scope)
+        return made
+
+    def hoist(self, roots: Iterable[Expr], scope: Scope) -> None:
+        """Compute now every largest part of the roots that the scope's axes decide."""
+        axes, seen = scope.axes, set[Expr]()
+        stack = list(roots)
+        while stack:
+            expr = stack.pop()
+            if expr in seen:
+                continue
+            seen.add(expr)
+            if expr.free <= axes and not isinstance(expr, Const):
+                self.value(expr, scope)
+                continue
+            stack.extend(expr.children)
+
+    def _emit(self, expr: Expr, scope: Scope) -> Val:
+        match expr:
+            case Const():
+                return literal(expr.dtype, expr.bits)
+            case Axis():
+                bound = scope.lookup(expr)
+                if bound is None:
+                    raise InternalError(f"axis {expr.number} is not bound")
+                return bound
+            case Scalar():
+                return Val(f"%s{expr.position}", I64)
+            case Affine():
+                return self._affine(expr, scope)
+            case IndexOp():
+                operand = self.value(expr.children[0], scope)
+                return self._index_op(expr, operand)
+            case Apply():
+                return self._apply(expr, scope)
+            case Load():
+                return self._load(expr, scope)
+            case Reduce():
+                return self.reducer(self, expr, scope)
+        raise InternalError(f"no code for {expr!r}")
+
+    def _same_width(self, operands: Sequence[Val]) -> list[Val]:
+        width = max(operand.width for operand in operands)
+        return [self.f.splat(operand, width) for operand in operands]
+
+    def _apply(self, expr: Apply, scope: Scope) -> Val:
+        if narrow_loops.is_narrow(expr):
+            return self.value(narrow_loops.legalise(expr, expr.children[0]), scope)
+        operands = self._same_width([self.value(child, scope) for child in expr.children])
+        return scalars.apply(self.f, expr.op, expr.dtype, operands)
+
+    def _affine(self, expr: Affine, scope: Scope) -> Val:
+        total = integer(expr.constant)
+        for child, factor in zip(expr.children, expr.coefficients, strict=True):
+            term = self.f.scaled(self.value(child, scope), factor)
+            total, term = self._same_width([total, term]) if total.text != "0" else (total, term)
+            total = self.f.add(total, term)
+        return total
+
+    def _index_op(self, expr: IndexOp, operand: Val) -> Val:
+        """Floor division; an index that cannot be negative takes the unsigned instruction."""
+        low, _ = ix.bounds(expr.children[0])
+        divisor = scalars.constant(self.f, I64, expr.divisor, operand.width)
+        if low >= 0:
+            return scalars.binary(self.f, "udiv" if expr.op == "floordiv" else "urem", operand, divisor)
+        quotient = scalars.binary(self.f, "sdiv", operand, divisor)
+        rest = scalars.binary(self.f, "srem", operand, divisor)
+        zero = scalars.constant(self.f, I64, 0, operand.width)
+        negative = scalars.compare(self.f, "lt", rest, zero)
+        if expr.op == "mod":
+            return scalars.select(self.f, negative, scalars.binary(self.f, "add", rest, divisor), rest)
+        less = scalars.binary(self.f, "sub", quotient, scalars.constant(self.f, I64, 1, operand.width))
+        return scalars.select(self.f, negative, less, quotient)
+
+    # memory ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def pointer(self, buffer: int, offset: Val) -> Val:
+        """The address of an element, or of one per lane."""
+        kind = memory(self.kernel.buffers[buffer].dtype)
+        made = self.f.let(f"getelementptr inbounds {kind}, ptr %b{buffer}, {offset.typed}", I64, offset.width)
+        return Val(made.text, I64, offset.width)
+
+    def run_start(self, offset: Expr, scope: Scope) -> Val | None:
+        """The offset in lane 0, where the lanes of the scope address consecutive elements."""
+        lanes = scope.vector
+        if lanes is None or lanes.run is None:
+            return None
+        axis, first = lanes.run
+        if ix.coefficient(offset, axis) != 1 or (offset.free & lanes.bound.keys()) != {axis}:
+            return None
+        base = self.value(ix.add(offset, ix.scale(axis, -1)), scope)
+        return None if base.width > 1 else self.f.add(base, first)
+
+    def _from_memory(self, value: Val, dtype: DType) -> Val:
+        if dtype is not BOOL:
+            return value
+        kind = vector("i8", value.width)
+        zero = "0" if value.width == 1 else "zeroinitializer"
+        return self.f.let(f"icmp ne {kind} {value.text}, {zero}", BOOL, value.width)
+
+    def to_memory(self, value: Val) -> Val:
+        """The value as it lies in memory (bool: i8)."""
+        if value.dtype is not BOOL:
+            return value
+        made = self.f.let(f"zext {value.typed} to {vector('i8', value.width)}", BOOL, value.width)
+        return made
+
+    def _load(self, expr: Load, scope: Scope) -> Val:
+        lanes = scope.vector
+        when = None if expr.when is None else self.value(expr.when, scope)
+        varies = lanes is not None and bool(expr.offset.free & _lane_axes(scope))
+        if lanes is None or (not varies and (when is None or when.width == 1)):
+            return self._scalar_load(expr, when, scope)
+        mask = self._mask(when, lanes)
+        start = self.run_start(expr.offset, scope)
+        kind = vector(memory(expr.dtype), lanes.width)
+        if start is not None:
+            address = self.pointer(expr.buffer, start).text
+            if mask is None:
+                raw = self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype, lanes.width)
+            else:
+                raw = self._masked("load", "ptr", address, mask, expr.dtype)
+            return self._from_memory(raw, expr.dtype)
+        offset = self.f.splat(self.value(expr.offset, scope), lanes.width)
+        address = self.pointer(expr.buffer, offset).text
+        full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
+        raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
+        return self._from_memory(raw, expr.dtype)
+
+    def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
+        """llvm.masked.load or .gather: lanes without access are zero bits."""
+        width, kind = mask.width, vector(memory(dtype), mask.width)
+        name = f"llvm.masked.{what}.v{width}{_short(dtype)}.{'p0' if what == 'load' else f'v{width}p0'}"
+        self.f.declared[f"declare {kind} @{name}({pointer}, {mask.type}, {kind})"] = None
+        where = f"{pointer} align {dtype.bytes} {address}"
+        return self.f.let(f"call {kind} @{name}({where}, {mask.typed}, {kind} zeroinitializer)", dtype, width)
+
+    def _mask(self, when: Val | None, lanes: Scope) -> Val | None:
+        if when is None:
+            return lanes.mask
+        full = self.f.splat(when, lanes.width)
+        return full if lanes.mask is None else scalars.binary(self.f, "and", full, lanes.mask)
+
+    def _scalar_load(self, expr: Load, when: Val | None, scope: Scope) -> Val:
+        kind, offset = memory(expr.dtype), self.value(expr.offset, scope)
+
+        def read() -> Val:
+            address = self.pointer(expr.buffer, offset).text
+            return self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype)
+
+        if when is None:
+            return self._from_memory(read(), expr.dtype)
+        zero = literal(expr.dtype, 0)
+        return self.f.either(when, lambda: [self._from_memory(read(), expr.dtype)], lambda: [zero])[0]
+
+    def store(self, buffer: int, offset: Expr, value: Val, when: Expr | None, scope: Scope) -> None:
+        """Write a value, where the condition holds."""
+        lanes, dtype = scope.vector, self.kernel.buffers[buffer].dtype
+        condition = None if when is None else self.value(when, scope)
+        if lanes is None:
+            place = self.value(offset, scope)
+            self._scalar_store(buffer, place, value, condition)
+            return
+        mask = self._mask(condition, lanes)
+        raw = self.to_memory(self.f.splat(value, lanes.width))
+        kind = vector(memory(dtype), lanes.width)
+        start = self.run_start(offset, scope)
+        if start is not None and mask is None:
+            address = self.pointer(buffer, start).text
+            self.f.line(f"store {kind} {raw.text}, ptr {address}, align {dtype.bytes}")
+            return
+        short = _short(dtype)
+        if start is not None and mask is not None:
+            address = self.pointer(buffer, start).text
+            name = f"llvm.masked.store.v{lanes.width}{short}.p0"
+            arguments = [f"{kind} {raw.text}", f"ptr align {dtype.bytes} {address}", mask.typed]
+            self.f.effect(name, [kind, "ptr", mask.type], arguments)
+            return
+        places = self.f.splat(self.value(offset, scope), lanes.width)
+        address = self.pointer(buffer, places).text
+        full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
+        pointers = vector("ptr", lanes.width)
+        name = f"llvm.masked.scatter.v{lanes.width}{short}.v{lanes.width}p0"
+        arguments = [f"{kind} {raw.text}", f"{pointers} align {dtype.bytes} {address}", full.typed]
+        self.f.effect(name, [kind, pointers, full.type], arguments)
+
+    def _scalar_store(self, buffer: int, place: Val, value: Val, condition: Val | None) -> None:
+        dtype = self.kernel.buffers[buffer].dtype
+        raw = self.to_memory(value)
+
+        def write() -> None:
+            address = self.pointer(buffer, place).text
+            self.f.line(f"store {memory(dtype)} {raw.text}, ptr {address}, align {dtype.bytes}")
+
+        if condition is None:
+            write()
+        else:
+            self.f.when(condition, write)
+
+    # loops ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def nest(
+        self,
+        axes: Sequence[Axis],
+        scope: Scope,
+        roots: Sequence[Expr],
+        carried: Sequence[Val],
+        body: Callable[[Scope, list[Val]], Sequence[Val]],
+    ) -> list[Val]:
+        """Loops over whole axes, the last fastest, hoisting what each level decides."""
+        self.hoist(roots, scope)
+        if not axes:
+            return list(body(scope, list(carried)))
+        axis, rest = axes[0], axes[1:]
+
+        def inside(counter: Val, state: list[Val]) -> Sequence[Val]:
+            return self.nest(rest, Scope(scope, {axis: counter}), roots, state, body)
+
+        return self.f.loop(integer(0), integer(axis.extent), 1, carried, inside)
+
+
+    # flattened axes ─────────────────────────────────────────────────────────────────────────────────
+
+    def split(self, flat: Val, axes: Sequence[Axis]) -> list[Val]:
+        """The values of axes at their flattened (row-major) index."""
+        if len(axes) == 1:
+            return [flat]
+        places, step, count = list[Val](), 1, math.prod(axis.extent for axis in axes)
+        for axis in reversed(axes):
+            divisor = scalars.constant(self.f, I64, step, flat.width)
+            place = scalars.binary(self.f, "udiv", flat, divisor) if step > 1 else flat
+            step *= axis.extent
+            if step < count:
+                extent = scalars.constant(self.f, I64, axis.extent, flat.width)
+                place = scalars.binary(self.f, "urem", place, extent)
+            places.append(place)
+        return places[::-1]
+
+    def lane_scope(self, scope: Scope, axes: Sequence[Axis], flat: Val, width: int, mask: Val | None) -> Scope:
+        """Lanes hold consecutive flattened indices of axes, from `flat` on.
+
+        They are a run of the last axis if they cannot leave its row. Masked lanes stay inside the axes.
+        """
+        if not axes:
+            return Scope(scope, {}, width, None, mask)
+        last, numbers = axes[-1], self.f.add(self.f.splat(flat, width), self.f.lanes(width))
+        if len(axes) == 1:
+            return Scope(scope, {last: numbers}, width, (last, flat), mask)
+        if last.extent % width == 0:
+            places = self.split(flat, axes)
+            outer = Scope(scope, dict(zip(axes[:-1], places[:-1], strict=True)))
+            row = self.f.add(self.f.splat(places[-1], width), self.f.lanes(width))
+            return Scope(outer, {last: row}, width, (last, places[-1]), mask)
+        if mask is not None:
+            final = scalars.constant(self.f, I64, math.prod(axis.extent for axis in axes) - 1, width)
+            numbers = scalars.select(self.f, mask, numbers, final)
+        return Scope(scope, dict(zip(axes, self.split(numbers, axes), strict=True)), width, None, mask)
+
+
+def _lane_axes(scope: Scope) -> frozenset[Axis]:
+    lanes = scope.vector
+    return frozenset(lanes.bound) if lanes is not None else frozenset()
+
+
+def _short(dtype: DType) -> str:
+    """The element's name in an overloaded intrinsic."""
+    return {"float": "f32", "double": "f64"}.get(memory(dtype), memory(dtype))

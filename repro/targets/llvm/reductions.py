@@ -1,0 +1,296 @@
+"""Ordered reductions as LLVM IR: each order of the loop IR, exactly (rules 5, 7, 10, 11).
+
+Two ways to be fast with one order: across lanes that hold different outputs (each lane runs the whole
+order for its own output), or along the reduction's own axis, where the order itself has lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from repro.ir.loops import Chain, Exact, Lanes, Reduce, Sequential
+from repro.ir.types import BOOL, F32, F64, I64, DType
+from repro.targets.llvm import scalars
+from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.text import Val, element, integer, vector
+
+
+def emit(body: Body, reduce: Reduce, scope: Scope) -> Val:
+    """The reduction's value in a scope: a scalar, or one per lane of the scope where it depends on them."""
+    return _Reduction(body, reduce, scope).value()
+
+
+def identity_bits(combiner: str, dtype: DType) -> int:
+    """What an absent term is, bit for bit without effect."""
+    if combiner in ("add", "or", "fma"):
+        return 1 << (dtype.bits - 1) if dtype.is_float and combiner == "add" else 0
+    if combiner == "and":
+        return 1 if dtype is BOOL else (1 << dtype.bits) - 1
+    if combiner == "mul":
+        return int(np.asarray(1, dtype.storage).view(f"u{dtype.bytes}"))
+    if dtype is BOOL:
+        return int(combiner == "min")
+    if dtype.is_float:
+        return int(np.asarray(np.inf if combiner == "min" else -np.inf, dtype.storage).view(f"u{dtype.bytes}"))
+    ends = np.iinfo(dtype.storage)
+    return int(ends.max if combiner == "min" else ends.min) & ((1 << dtype.bits) - 1)
+
+
+class _Reduction:
+    def __init__(self, body: Body, reduce: Reduce, scope: Scope) -> None:
+        self.body, self.f, self.reduce, self.scope = body, body.f, reduce, scope
+        self.dtype = reduce.terms[0].dtype
+        self.count = math.prod(axis.extent for axis in reduce.axes)
+        lanes = scope.vector
+        over_lanes = lanes is not None and bool(reduce.free & lanes.bound.keys())
+        self.width = lanes.width if lanes is not None and over_lanes else 1
+        self.roots = reduce.children
+
+    def value(self) -> Val:
+        match self.reduce.order:
+            case Chain() as order:
+                return self.chain(order)
+            case Lanes() as order:
+                return self.lanes(order)
+            case Sequential():
+                return self.plain()
+            case Exact():
+                if self.reduce.combiner.startswith("arg"):
+                    return self.position()
+                along = self.width == 1 and self.body.lanes > 1 and self.count >= self.body.lanes
+                return self.exact_along() if along and self.dtype is not BOOL else self.plain()
+
+    # pieces ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def constant(self, bits: int, width: int | None = None) -> Val:
+        return scalars.constant(self.f, self.dtype, bits, self.width if width is None else width)
+
+    def identity(self, width: int | None = None) -> Val:
+        return self.constant(identity_bits(self.reduce.combiner, self.dtype), width)
+
+    def combine(self, a: Val, b: Val) -> Val:
+        return scalars.apply(self.f, self.reduce.combiner, self.dtype, [a, b])
+
+    def at(self, flat: Val) -> Scope:
+        """The scope where the reduction's axes stand at a flattened index (scalar)."""
+        return Scope(self.scope, dict(zip(self.reduce.axes, self.body.split(flat, self.reduce.axes), strict=True)))
+
+    def terms(self, scope: Scope, width: int | None = None) -> list[Val]:
+        wanted = self.width if width is None else width
+        return [self.f.splat(self.body.value(term, scope), wanted) for term in self.reduce.terms]
+
+    def present(self, scope: Scope, width: int) -> Val | None:
+        if self.reduce.present is None:
+            return None
+        return self.f.splat(self.body.value(self.reduce.present, scope), width)
+
+    def term(self, scope: Scope, width: int | None = None) -> Val:
+        """The only term, or the identity where it is absent or its lane is masked off."""
+        wanted = self.width if width is None else width
+        value = self.terms(scope, wanted)[0]
+        present = self.present(scope, wanted)
+        mask = scope.mask if scope.mask is not None and scope.width == wanted else None
+        if mask is not None:
+            present = mask if present is None else scalars.binary(self.f, "and", present, mask)
+        return value if present is None else scalars.select(self.f, present, value, self.identity(wanted))
+
+    # one accumulator, ascending ─────────────────────────────────────────────────────────────────────
+
+    def plain(self) -> Val:
+        def step(scope: Scope, state: list[Val]) -> Sequence[Val]:
+            return [self.combine(state[0], self.term(scope))]
+
+        return self.body.nest(self.reduce.axes, self.scope, self.roots, [self.identity()], step)[0]
+
+    def position(self) -> Val:
+        """The first index of the extreme: NaN greatest for both, -0 equal to +0."""
+        greatest = self.reduce.combiner == "argmax"
+
+        def step(flat: Val, state: list[Val]) -> Sequence[Val]:
+            scope = self.at(flat)
+            value, (best, where) = self.terms(scope)[0], state
+            better = self._better(value, best, greatest)
+            unset = scalars.compare(self.f, "lt", where, scalars.constant(self.f, I64, 0, self.width))
+            take = scalars.binary(self.f, "or", better, unset)
+            present = self.present(scope, self.width)
+            take = take if present is None else scalars.binary(self.f, "and", take, present)
+            here = self.f.splat(flat, self.width)
+            return [scalars.select(self.f, take, value, best), scalars.select(self.f, take, here, where)]
+
+        start = [self.constant(0), scalars.constant(self.f, I64, -1, self.width)]
+        self.body.hoist(self.roots, self.scope)
+        where = self.f.loop(integer(0), integer(self.count), 1, start, step)[1]
+        zero = scalars.constant(self.f, I64, 0, self.width)
+        return scalars.select(self.f, scalars.compare(self.f, "lt", where, zero), zero, where)
+
+    def _better(self, value: Val, best: Val, greatest: bool) -> Val:
+        if self.dtype not in (F32, F64):
+            return scalars.compare(self.f, "gt" if greatest else "lt", value, best)
+        value_nan, best_nan = scalars.compare(self.f, "ne", value, value), scalars.compare(self.f, "ne", best, best)
+        one = scalars.constant(self.f, BOOL, 1, self.width)
+        if greatest:
+            fresh = scalars.binary(self.f, "and", value_nan, scalars.binary(self.f, "xor", best_nan, one))
+            return scalars.binary(self.f, "or", scalars.compare(self.f, "gt", value, best), fresh)
+        fresh = scalars.binary(self.f, "and", best_nan, scalars.binary(self.f, "xor", value_nan, one))
+        return scalars.binary(self.f, "or", scalars.compare(self.f, "lt", value, best), fresh)
+
+    # chains (rule 7) ────────────────────────────────────────────────────────────────────────────────
+
+    def chain(self, order: Chain) -> Val:
+        self.body.hoist(self.roots, self.scope)
+        zero = self.constant(0)
+        if self.count <= order.panel:
+            total = self.body.nest(self.reduce.axes, self.scope, self.roots, [zero], self.link)[0]
+        else:
+            total = self.blocks(order, zero)
+        return scalars.apply(self.f, "add", self.dtype, [total, zero])
+
+    def link(self, scope: Scope, state: list[Val]) -> Sequence[Val]:
+        a, b = self.terms(scope)
+        longer = scalars.fma(self.f, a, b, state[0])
+        present = self.present(scope, self.width)
+        return [longer if present is None else scalars.select(self.f, present, longer, state[0])]
+
+    def panel(self, begin: Val, size: int, zero: Val) -> Val:
+        end = self._least(self.f.add(begin, integer(size)), self.count)
+
+        def step(flat: Val, state: list[Val]) -> Sequence[Val]:
+            return self.link(self.at(flat), state)
+
+        return self.f.loop(begin, end, 1, [zero], step)[0]
+
+    def blocks(self, order: Chain, zero: Val) -> Val:
+        """Panels summed within blocks, blocks summed; each sum starts from its first."""
+        per_block = order.panel * order.panels_per_block
+
+        def block(begin: Val, totals: list[Val]) -> Sequence[Val]:
+            end = self._least(self.f.add(begin, integer(per_block)), self.count)
+
+            def panel(start: Val, sums: list[Val]) -> Sequence[Val]:
+                return [self._first_or_add(start, begin, sums[0], self.panel(start, order.panel, zero))]
+
+            inner = self.f.loop(begin, end, order.panel, [zero], panel)[0]
+            return [self._first_or_add(begin, integer(0), totals[0], inner)]
+
+        return self.f.loop(integer(0), integer(self.count), per_block, [zero], block)[0]
+
+    def _first_or_add(self, at: Val, first: Val, total: Val, value: Val) -> Val:
+        is_first = self.f.let(f"icmp eq i64 {at.text}, {first.text}", BOOL)
+        summed = scalars.apply(self.f, "add", self.dtype, [total, value])
+        return self.f.let(f"select {is_first.typed}, {value.typed}, {summed.typed}", self.dtype, value.width)
+
+    def _least(self, value: Val, bound: int) -> Val:
+        if value.text.lstrip("-").isdigit():
+            return integer(min(int(value.text), bound))
+        return scalars.select(self.f, scalars.compare(self.f, "lt", value, integer(bound)), value, integer(bound))
+
+    # lanes (rule 10) ────────────────────────────────────────────────────────────────────────────────
+
+    def lanes(self, order: Lanes) -> Val:
+        self.body.hoist(self.roots, self.scope)
+        if self.width == 1 and self.body.lanes > 1 and self.count >= self.body.lanes:
+            return self.levels(order, self.count, lambda begin, end: self.leaf_along(order, begin, end))
+        return self.levels(order, self.count, lambda begin, end: self.leaf_across(order, begin, end))
+
+    def levels(self, order: Lanes, count: int, leaf: Callable[[Val, Val], Val]) -> Val:
+        """The sum of `count` terms from sums of leaves; sums of several leaves follow the same rule."""
+        if count <= order.leaf:
+            return leaf(integer(0), integer(count))
+        leaves = -(-count // order.leaf)
+
+        def sums(begin: Val, end: Val) -> Val:
+            def of_leaf(number: Val) -> Val:
+                start = self.f.scaled(number, order.leaf)
+                stop = self._least(self.f.add(start, integer(order.leaf)), count)
+                return leaf(start, stop)
+
+            return self.in_memory(order, begin, end, of_leaf)
+
+        return self.levels(order, leaves, sums)
+
+    def leaf_across(self, order: Lanes, begin: Val, end: Val) -> Val:
+        return self.in_memory(order, begin, end, lambda flat: self.term(self.at(flat)))
+
+    def in_memory(self, order: Lanes, begin: Val, end: Val, term: Callable[[Val], Val]) -> Val:
+        """Running sums on the stack, one per lane of the order; `begin` is a multiple of the lanes."""
+        kind = vector(element(self.dtype), self.width)
+        store = self.f.alloca(f"[{order.lanes} x {kind}]")
+        start = self.identity()
+        for lane in range(order.lanes):
+            self.f.line(f"store {start.typed}, ptr {self._slot(store, kind, integer(lane))}, align {self.dtype.bytes}")
+
+        def step(flat: Val, _: list[Val]) -> Sequence[Val]:
+            value = term(flat)
+            lane = self.f.let(f"and i64 {flat.text}, {order.lanes - 1}", I64)
+            slot = self._slot(store, kind, lane)
+            old = self.f.let(f"load {kind}, ptr {slot}, align {self.dtype.bytes}", self.dtype, self.width)
+            self.f.line(f"store {self.combine(old, value).typed}, ptr {slot}, align {self.dtype.bytes}")
+            return ()
+
+        self.f.loop(begin, end, 1, (), step)
+        partial = [
+            self.f.let(
+                f"load {kind}, ptr {self._slot(store, kind, integer(lane))}, align {self.dtype.bytes}",
+                self.dtype,
+                self.width,
+            )
+            for lane in range(order.lanes)
+        ]
+        while len(partial) > 1:
+            half = len(partial) // 2
+            partial = [self.combine(partial[lane], partial[lane + half]) for lane in range(half)]
+        return partial[0]
+
+    def _slot(self, store: str, kind: str, lane: Val) -> str:
+        return self.f.let(f"getelementptr inbounds {kind}, ptr {store}, {lane.typed}", I64).text
+
+    def leaf_along(self, order: Lanes, begin: Val, end: Val) -> Val:
+        """The order's lanes are the lanes of a vector: 32 consecutive terms at a time."""
+        return self.fold(self.along(order.lanes, begin, end))
+
+    def along(self, width: int, begin: Val, end: Val) -> Val:
+        whole = self.f.let(f"sub i64 {end.text}, {begin.text}", I64)
+        whole = self.f.let(f"and i64 {whole.text}, {-width}", I64)
+        stop = self.f.add(begin, whole)
+
+        def chunk(flat: Val, state: list[Val], mask: Val | None = None) -> Sequence[Val]:
+            return [self.combine(state[0], self.term(self.lane_scope(flat, width, mask), width))]
+
+        start = [self.identity(width)]
+        summed = self.f.loop(begin, stop, width, start, lambda flat, state: chunk(flat, state))
+        if self.count % width == 0:
+            return summed[0]
+
+        def tail(flat: Val, state: list[Val]) -> Sequence[Val]:
+            lanes = self.f.add(self.f.splat(flat, width), self.f.lanes(width))
+            mask = scalars.compare(self.f, "lt", lanes, self.f.splat(end, width))
+            return chunk(flat, state, mask)
+
+        return self.f.loop(stop, end, width, summed, tail)[0]
+
+    def lane_scope(self, flat: Val, width: int, mask: Val | None) -> Scope:
+        return self.body.lane_scope(self.scope, self.reduce.axes, flat, width, mask)
+
+    def fold(self, value: Val) -> Val:
+        """Lane j with lane j + half, down to one."""
+        width = value.width
+        while width > 1:
+            half = width // 2
+            parts: list[Val] = []
+            for first in (0, half):
+                picks = ", ".join(f"i32 {lane}" for lane in range(first, first + half))
+                if half == 1:
+                    parts.append(self.f.let(f"extractelement {value.typed}, i64 {first}", self.dtype))
+                    continue
+                text = f"shufflevector {value.typed}, {value.type} poison, <{half} x i32> <{picks}>"
+                parts.append(self.f.let(text, self.dtype, half))
+            value = self.combine(*parts)
+            width = half
+        return value
+
+    def exact_along(self) -> Val:
+        self.body.hoist(self.roots, self.scope)
+        return self.fold(self.along(self.body.lanes, integer(0), integer(self.count)))

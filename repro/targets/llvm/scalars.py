@@ -1,0 +1,174 @@
+"""Scalar operations as LLVM IR, on scalars and vectors alike, with the contract's bits (rules 1 to 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from repro.errors import InternalError
+from repro.ir.types import BOOL, CANONICAL_NAN, F32, F64, DType
+from repro.targets.llvm.text import Function, Val, element, literal, vector
+
+_ARITHMETIC = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
+_ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven", "sqrt": "sqrt", "abs": "fabs"}
+
+
+def suffix(dtype: DType, width: int) -> str:
+    """The name part of an overloaded intrinsic: v16f32."""
+    kind = f"{'f' if dtype in (F32, F64) else 'i'}{1 if dtype is BOOL else dtype.bits}"
+    return kind if width == 1 else f"v{width}{kind}"
+
+
+def constant(f: Function, dtype: DType, bits: int, width: int) -> Val:
+    """A constant in every lane."""
+    one = literal(dtype, bits & ((1 << dtype.bits) - 1))
+    if width == 1:
+        return one
+    return Val(f"<{', '.join([one.typed] * width)}>", dtype, width)
+
+
+def binary(f: Function, instruction: str, a: Val, b: Val) -> Val:
+    return f.let(f"{instruction} {a.typed}, {b.text}", a.dtype, a.width)
+
+
+def intrinsic(f: Function, name: str, *operands: Val) -> Val:
+    first = operands[0]
+    return f.call(f"llvm.{name}.{suffix(first.dtype, first.width)}", first, [operand.typed for operand in operands])
+
+
+def compare(f: Function, op: str, a: Val, b: Val) -> Val:
+    if a.dtype in (F32, F64):
+        return f.let(f"fcmp {_ORDERED[op]} {a.typed}, {b.text}", BOOL, a.width)
+    signed = "s" if a.dtype.is_signed else "u"
+    predicate = op if op in ("eq", "ne") else signed + op
+    return f.let(f"icmp {predicate} {a.typed}, {b.text}", BOOL, a.width)
+
+
+def select(f: Function, condition: Val, a: Val, b: Val) -> Val:
+    return f.let(f"select {condition.typed}, {a.typed}, {b.typed}", a.dtype, a.width)
+
+
+def fma(f: Function, a: Val, b: Val, c: Val) -> Val:
+    return intrinsic(f, "fma", a, b, c)
+
+
+def _as_integer(dtype: DType) -> str:
+    return f"i{dtype.bits}"
+
+
+def _extreme(f: Function, op: str, a: Val, b: Val) -> Val:
+    chosen = select(f, compare(f, "lt" if op == "min" else "gt", a, b), a, b)
+    if a.dtype not in (F32, F64):
+        return chosen
+    raw = vector(_as_integer(a.dtype), a.width)
+    bits = [f.let(f"bitcast {value.typed} to {raw}", a.dtype, a.width).text for value in (a, b)]
+    joined = f.name()
+    f.line(f"{joined} = {'or' if op == 'min' else 'and'} {raw} {bits[0]}, {bits[1]}")
+    zero = f.let(f"bitcast {raw} {joined} to {a.type}", a.dtype, a.width)
+    chosen = select(f, compare(f, "eq", a, b), zero, chosen)
+    unordered = f.let(f"fcmp uno {a.typed}, {b.text}", BOOL, a.width)
+    return select(f, unordered, constant(f, a.dtype, CANONICAL_NAN[a.dtype], a.width), chosen)
+
+
+def _divide(f: Function, op: str, a: Val, b: Val) -> Val:
+    if a.dtype in (F32, F64):
+        return binary(f, "fdiv" if op == "div" else "frem", a, b)
+    zero, one = constant(f, a.dtype, 0, a.width), constant(f, a.dtype, 1, a.width)
+    by_zero = compare(f, "eq", b, zero)
+    safe = select(f, by_zero, one, b)
+    if not a.dtype.is_signed:
+        result = binary(f, "udiv" if op == "div" else "urem", a, safe)
+        return select(f, by_zero, zero, result)
+    minus = compare(f, "eq", b, constant(f, a.dtype, -1, a.width))
+    safe = select(f, minus, one, safe)
+    result = binary(f, "sdiv" if op == "div" else "srem", a, safe)
+    special = binary(f, "sub", zero, a) if op == "div" else zero
+    return select(f, by_zero, zero, select(f, minus, special, result))
+
+
+def _shift(f: Function, op: str, a: Val, b: Val) -> Val:
+    width = constant(f, b.dtype, a.dtype.bits, a.width)
+    unsigned = f.let(f"icmp uge {b.typed}, {width.text}", BOOL, a.width)
+    zero = constant(f, a.dtype, 0, a.width)
+    safe = select(f, unsigned, constant(f, b.dtype, 0, a.width), b)
+    instruction = "shl" if op == "shl" else "ashr" if a.dtype.is_signed else "lshr"
+    return select(f, unsigned, zero, binary(f, instruction, a, safe))
+
+
+def _negate(f: Function, a: Val) -> Val:
+    if a.dtype in (F32, F64):
+        return f.let(f"fneg {a.typed}", a.dtype, a.width)
+    return binary(f, "sub", constant(f, a.dtype, 0, a.width), a)
+
+
+def _absolute(f: Function, a: Val) -> Val:
+    if a.dtype in (F32, F64):
+        return intrinsic(f, "fabs", a)
+    if not a.dtype.is_signed:
+        return a
+    return select(f, compare(f, "lt", a, constant(f, a.dtype, 0, a.width)), _negate(f, a), a)
+
+
+def convert(f: Function, a: Val, to: DType) -> Val:
+    """Between bool, integers, f32 and f64; the narrow floats are written out before (repro.numerics)."""
+    source, target = a.dtype, vector(element(to), a.width)
+    floats = (F32, F64)
+    if to is BOOL:
+        return compare(f, "ne", a, constant(f, source, 0, a.width))
+    if source in floats and to in floats:
+        instruction = "fpext" if to is F64 else "fptrunc"
+    elif source in floats:
+        name = f"llvm.fpto{'s' if to.is_signed else 'u'}i.sat.{suffix(to, a.width)}.{suffix(source, a.width)}"
+        return f.call(name, (to, a.width), [a.typed])
+    elif to in floats:
+        instruction = "sitofp" if source.is_signed else "uitofp"
+    elif to.bits == (1 if source is BOOL else source.bits):
+        return Val(a.text, to, a.width)
+    elif source is not BOOL and to.bits < source.bits:
+        instruction = "trunc"
+    else:
+        instruction = "sext" if source.is_signed else "zext"
+    return f.let(f"{instruction} {a.typed} to {target}", to, a.width)
+
+
+def bitcast(f: Function, a: Val, to: DType) -> Val:
+    if element(a.dtype) == element(to):
+        return Val(a.text, to, a.width)
+    if BOOL in (a.dtype, to):
+        return convert(f, a, to)
+    return f.let(f"bitcast {a.typed} to {vector(element(to), a.width)}", to, a.width)
+
+
+def apply(f: Function, op: str, to: DType, operands: list[Val]) -> Val:
+    """One operation of `repro.ir.scalars` on operands of equal width."""
+    a = operands[0]
+    if op in _ARITHMETIC:
+        return binary(f, _ARITHMETIC[op][0 if a.dtype in (F32, F64) else 1], a, operands[1])
+    if op in _ORDERED:
+        return compare(f, op, a, operands[1])
+    simple: dict[str, Callable[[], Val]] = {
+        "select": lambda: select(f, a, operands[1], operands[2]),
+        "convert": lambda: convert(f, a, to),
+        "bitcast": lambda: bitcast(f, a, to),
+        "fma": lambda: fma(f, *operands),
+        "neg": lambda: _negate(f, a),
+        "abs": lambda: _absolute(f, a),
+        "not": lambda: binary(f, "xor", a, constant(f, a.dtype, -1 if a.dtype is not BOOL else 1, a.width)),
+    }
+    if op in simple:
+        return simple[op]()
+    if op in _ROUNDING:
+        return intrinsic(f, _ROUNDING[op], a)
+    match op:
+        case "min" | "max":
+            return _extreme(f, op, a, operands[1])
+        case "div" | "rem":
+            return _divide(f, op, a, operands[1])
+        case "and" | "or" | "xor":
+            return binary(f, op, a, operands[1])
+        case "shl" | "shr":
+            return _shift(f, op, a, operands[1])
+        case _:
+            raise InternalError(f"no LLVM form for {op} on {a.dtype}")
+
+

@@ -1,0 +1,193 @@
+"""Writes LLVM IR as text: typed values, straight-line code, counted loops, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from repro.ir.types import BOOL, F32, F64, I64, DType
+
+_FLOAT_NAMES = {F32: "float", F64: "double"}
+
+
+def element(dtype: DType) -> str:
+    """The LLVM type of a value in a register: i1 for bool, integers for the narrow floats."""
+    if dtype is BOOL:
+        return "i1"
+    return _FLOAT_NAMES.get(dtype, f"i{dtype.bits}")
+
+
+def memory(dtype: DType) -> str:
+    """The LLVM type of an element in memory."""
+    return "i8" if dtype is BOOL else element(dtype)
+
+
+def vector(name: str, width: int) -> str:
+    return name if width == 1 else f"<{width} x {name}>"
+
+
+@dataclass(frozen=True)
+class Val:
+    """An LLVM value: its text, element type, and number of lanes (1: a scalar)."""
+
+    text: str
+    dtype: DType
+    width: int = 1
+
+    @property
+    def type(self) -> str:
+        return vector(element(self.dtype), self.width)
+
+    @property
+    def typed(self) -> str:
+        return f"{self.type} {self.text}"
+
+
+def integer(value: int, dtype: DType = I64) -> Val:
+    return Val(str(value), dtype)
+
+
+def literal(dtype: DType, bits: int) -> Val:
+    """A scalar constant from its raw bits."""
+    if dtype is BOOL:
+        return Val("true" if bits else "false", BOOL)
+    if dtype is F64:
+        return Val(f"0x{bits:016X}", dtype)
+    if dtype is F32:
+        return Val(f"bitcast (i32 {bits} to float)", dtype)
+    signed = bits - (1 << dtype.bits) if bits >> (dtype.bits - 1) else bits
+    return Val(str(signed), dtype)
+
+
+class Function:
+    """The body of one function under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        """Stack allocations, hoisted to the entry block."""
+        self.declared: dict[str, None] = {}
+        self.count = 0
+        self.block = "entry"
+
+    def name(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def let(self, text: str, dtype: DType, width: int = 1) -> Val:
+        made = Val(self.name(), dtype, width)
+        self.line(f"{made.text} = {text}")
+        return made
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def fresh_label(self, stem: str) -> str:
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def alloca(self, kind: str) -> str:
+        made = self.name()
+        self.entry.append(f"  {made} = alloca {kind}, align 64")
+        return made
+
+    def call(self, name: str, result: Val | tuple[DType, int], arguments: Sequence[str]) -> Val:
+        """A call of an intrinsic by its full name; declares it."""
+        dtype, width = (result.dtype, result.width) if isinstance(result, Val) else result
+        kind = vector(element(dtype), width)
+        types = ", ".join(argument.rsplit(" ", 1)[0] if " " in argument else argument for argument in arguments)
+        self.declared[f"declare {kind} @{name}({types})"] = None
+        return self.let(f"call {kind} @{name}({', '.join(arguments)})", dtype, width)
+
+    def effect(self, name: str, types: Sequence[str], arguments: Sequence[str]) -> None:
+        """A call of an intrinsic without a result."""
+        self.declared[f"declare void @{name}({', '.join(types)})"] = None
+        self.line(f"call void @{name}({', '.join(arguments)})")
+
+    def splat(self, value: Val, width: int) -> Val:
+        if value.width == width:
+            return value
+        kind = vector(element(value.dtype), width)
+        first = self.let(f"insertelement {kind} poison, {value.typed}, i64 0", value.dtype, width)
+        mask = f"<{width} x i32> zeroinitializer"
+        return self.let(f"shufflevector {first.typed}, {kind} poison, {mask}", value.dtype, width)
+
+    def lanes(self, width: int) -> Val:
+        """<0, 1, 2, ...> as i64."""
+        text = ", ".join(f"i64 {lane}" for lane in range(width))
+        return Val(f"<{text}>", I64, width) if width > 1 else integer(0)
+
+    def add(self, a: Val, b: Val) -> Val:
+        if a.text == "0":
+            return b
+        if b.text == "0":
+            return a
+        return self.let(f"add {a.type} {a.text}, {b.text}", a.dtype, a.width)
+
+    def scaled(self, a: Val, factor: int) -> Val:
+        if factor == 1:
+            return a
+        if a.width == 1:
+            return self.let(f"mul {a.typed}, {factor}", a.dtype)
+        return self.let(f"mul {a.typed}, {self.splat(integer(factor, a.dtype), a.width).text}", a.dtype, a.width)
+
+    def loop(
+        self,
+        begin: Val,
+        end: Val,
+        step: int,
+        carried: Sequence[Val],
+        body: Callable[[Val, list[Val]], Sequence[Val]],
+    ) -> list[Val]:
+        """for (i = begin; i < end; i += step) with values carried from one iteration to the next."""
+        before, head = self.block, self.fresh_label("head")
+        inside, done = self.fresh_label("body"), self.fresh_label("done")
+        self.line(f"br label %{head}")
+        self.label(head)
+        counter = Val(self.name(), I64)
+        state = [Val(self.name(), value.dtype, value.width) for value in carried]
+        place = len(self.lines)
+        test = self.let(f"icmp slt i64 {counter.text}, {end.text}", BOOL)
+        self.line(f"br i1 {test.text}, label %{inside}, label %{done}")
+        self.label(inside)
+        results = list(body(counter, state))
+        following = self.let(f"add nsw i64 {counter.text}, {step}", I64)
+        latch = self.block
+        self.line(f"br label %{head}")
+        phis = [f"  {counter.text} = phi i64 [ {begin.text}, %{before} ], [ {following.text}, %{latch} ]"]
+        for now, first, after in zip(state, carried, results, strict=True):
+            phis.append(f"  {now.text} = phi {now.type} [ {first.text}, %{before} ], [ {after.text}, %{latch} ]")
+        self.lines[place:place] = phis
+        self.label(done)
+        return state
+
+    def either(
+        self, condition: Val, then: Callable[[], Sequence[Val]], otherwise: Callable[[], Sequence[Val]]
+    ) -> list[Val]:
+        """One of two sides; both give values of the same types."""
+        yes, no, join = self.fresh_label("then"), self.fresh_label("else"), self.fresh_label("join")
+        self.line(f"br i1 {condition.text}, label %{yes}, label %{no}")
+        self.label(yes)
+        left = then()
+        left_end = self.block
+        self.line(f"br label %{join}")
+        self.label(no)
+        right = otherwise()
+        right_end = self.block
+        self.line(f"br label %{join}")
+        self.label(join)
+        return [
+            self.let(f"phi {a.type} [ {a.text}, %{left_end} ], [ {b.text}, %{right_end} ]", a.dtype, a.width)
+            for a, b in zip(left, right, strict=True)
+        ]
+
+    def when(self, condition: Val, then: Callable[[], None]) -> None:
+        def run() -> Sequence[Val]:
+            then()
+            return ()
+
+        self.either(condition, run, lambda: ())

@@ -1,0 +1,55 @@
+"""LLVM itself: text to objects and assembly. The pinned llvmlite is part of an artifact's toolchain identity."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from repro.machines import Machine
+
+
+def versions() -> dict[str, str]:
+    """Version strings that code depends on."""
+    return {"llvmlite": llvmlite.__version__, "llvm": ".".join(map(str, llvm.llvm_version_info))}
+
+
+@cache
+def _initialised() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@cache
+def target_machine(machine: Machine) -> Any:
+    _initialised()
+    target = llvm.Target.from_triple(machine.triple)
+    return target.create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="default"
+    )
+
+
+def optimised(text: str, machine: Machine) -> Any:
+    """A verified, optimised module. Vectors are written by the emitter, so nothing is vectorised here."""
+    target = target_machine(machine)
+    module = llvm.parse_assembly(text)
+    module.triple = machine.triple
+    module.data_layout = str(target.target_data)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(target, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def object_code(text: str, machine: Machine) -> bytes:
+    """A relocatable ELF object."""
+    return target_machine(machine).emit_object(optimised(text, machine))
+
+
+def assembly(text: str, machine: Machine) -> str:
+    return target_machine(machine).emit_assembly(optimised(text, machine))
