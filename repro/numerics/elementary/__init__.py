@@ -62,10 +62,16 @@ def _function(name: str) -> Callable[..., Expr]:
     return build
 
 
-FUNCTIONS: dict[str, Callable[..., Expr]] = {name: _function(name) for name in _SEQUENCES}
-"""By name; all take one operand but `pow`, which takes the base and the exponent."""
+BINARY_FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {"pow": _function("pow")}
+"""By name: of the base and the exponent."""
+
+FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
+    name: _function(name) for name in _SEQUENCES if name not in BINARY_FUNCTIONS
+}
+"""By name, those of one operand."""
 
 
 def evaluate(name: str, arrays: Sequence[Array], dtype: DType) -> Array:
     """The function on storage arrays (f32 or f64), by the sequence above."""
-    return interpret.evaluate(FUNCTIONS[name], arrays, [dtype] * len(arrays))
+    function = BINARY_FUNCTIONS[name] if name in BINARY_FUNCTIONS else FUNCTIONS[name]
+    return interpret.evaluate(function, arrays, [dtype] * len(arrays))
