@@ -15,6 +15,7 @@ from repro.ir.types import (
     BOOL,
     BY_NAME,
     CANONICAL_NAN,
+    BF16,
     F16,
     F32,
     F64,
@@ -265,16 +266,19 @@ def _nan_type(_: Attributes, types: Types, __: object) -> Types:
     return (types[0],)
 
 
+_INFINITY = {F16: 0x7C00, BF16: 0x7F80, F32: 0x7F800000, F64: 0x7FF0000000000000}
+
+
 def canonical_nan_expr(operand: Expr) -> Expr:
-    """Every NaN becomes the canonical one; all else keeps its bits."""
-    nan = CANONICAL_NAN[operand.dtype]
-    if operand.dtype.computes:
-        return apply("select", apply("ne", operand, operand), const(operand.dtype, nan), operand)
-    bits = bitcast(operand, BY_NAME["u16"])
-    infinity = 0x7C00 if operand.dtype is F16 else 0x7F80
-    magnitude = apply("and", bits, const(bits.dtype, 0x7FFF))
-    is_nan = apply("gt", magnitude, const(bits.dtype, infinity))
-    return bitcast(apply("select", is_nan, const(bits.dtype, nan), bits), operand.dtype)
+    """Every NaN becomes the canonical one; all else keeps its bits.
+
+    By integers: a compiler may take `x != x ? NaN : x` for x, since to it all NaNs are one.
+    """
+    dtype = operand.dtype
+    bits = bitcast(operand, BY_NAME[f"u{dtype.bits}"])
+    magnitude = apply("and", bits, const(bits.dtype, (1 << (dtype.bits - 1)) - 1))
+    is_nan = apply("gt", magnitude, const(bits.dtype, _INFINITY[dtype]))
+    return bitcast(apply("select", is_nan, const(bits.dtype, CANONICAL_NAN[dtype]), bits), dtype)
 
 
 def _nan_element(_: Node, __: int, index: tuple[Expr, ...], operands: tuple[Access, ...], ___: Axes) -> Expr:

@@ -8,9 +8,9 @@ import numpy as np
 
 from repro.ir import index as ix
 from repro.ir.graph import Node, Value, constant, constant_array
-from repro.ir.loops import Expr, apply, convert
-from repro.ir.types import I64, U32, U64, Array, DType, TensorType, to_storage
-from repro.numerics.random_bits import philox_word, philox_words
+from repro.ir.loops import Expr, convert
+from repro.ir.types import I64, U32, Array, DType, TensorType, to_storage
+from repro.numerics.random_bits import philox_word, philox_words, seed_words
 from repro.ops.record import (
     Access,
     Attributes,
@@ -133,8 +133,8 @@ def _random_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, .
 
 def _random_element(node: Node, _: int, index: tuple[Expr, ...], operands: tuple[Access, ...], __: Axes) -> Expr:
     run, first = (operand(()) for operand in operands)
-    position = apply("add", convert(first, U64), convert(ix.linear(index, node["shape"]), U64))
-    return philox_word(position, node["seed"], node["identity"], convert(run, U32))
+    position = ix.add(first, ix.linear(index, node["shape"]))
+    return philox_word(position, seed_words(node["seed"]), node["identity"], convert(run, U32))
 
 
 def random_bits(identity: int | str, seed: int, shape: Sequence[int], run: Value, first: Value) -> Value:
