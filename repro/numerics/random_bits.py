@@ -69,11 +69,16 @@ _NUMBER = Value(interpret.argument(U64, 0))
 """Lends its type to constants."""
 
 
-def philox_block_expressions(block: Expr, key: tuple[Word, Word], slot: Word, run: Word) -> list[Value]:
-    """The four words (u64 holding u32 values) of a block number (i64 expression)."""
-    wide = Value(block).as_bits(U64)
-    words = [wide & _LOW, wide >> 32, _value(slot), _value(run)]
-    key_low, key_high = _value(key[0]), _value(key[1])
+Seed = int | tuple[Word, Word]
+"""The 64-bit seed, or its low and high word."""
+
+
+def _block_of(position: Value, seed: Seed, slot: Word, run: Word) -> list[Value]:
+    """The four words (u64 holding u32 values) of the block that holds an element (u64)."""
+    block = position >> 2
+    words = [block & _LOW, block >> 32, _value(slot), _value(run)]
+    low, high = seed_words(seed) if isinstance(seed, int) else seed
+    key_low, key_high = _value(low), _value(high)
     for _ in range(ROUNDS):
         first, second = words[0] * MULTIPLIERS[0], words[2] * MULTIPLIERS[1]
         words = [
@@ -94,11 +99,10 @@ def _chosen(words: Sequence[Value], lane: Value) -> Value:
     return select((lane & 1).differs(0), odd, even)
 
 
-def philox_word(index: Expr, key: tuple[Word, Word], slot: Word, run: Word) -> Expr:
-    """The u32 word of the element with that global index (i64 expression, not negative)."""
-    position = Value(index)
-    words = philox_block_expressions((position >> 2).expr, key, slot, run)
-    return _chosen(words, position.as_bits(U64) & 3).to(U32).expr
+def philox_word(index: Expr, seed: Seed, slot: Word, run: Word) -> Expr:
+    """The u32 word of the element with that global index (i64, not negative, or u64)."""
+    position = Value(index).as_bits(U64)
+    return _chosen(_block_of(position, seed, slot, run), position & 3).to(U32).expr
 
 
 def uniform_from_word(word: Expr) -> Expr:
@@ -106,30 +110,30 @@ def uniform_from_word(word: Expr) -> Expr:
     return ((Value(word) >> 8).to(F32) * 2.0**-24).expr
 
 
-def uniform(index: Expr, key: tuple[Word, Word], slot: Word, run: Word) -> Expr:
+def uniform(index: Expr, seed: Seed, slot: Word, run: Word) -> Expr:
     """The uniform f32 of an element."""
-    return uniform_from_word(philox_word(index, key, slot, run))
+    return uniform_from_word(philox_word(index, seed, slot, run))
 
 
 TWO_PI = float(np.float32(2.0 * math.pi))
 
 
-def normal(index: Expr, key: tuple[Word, Word], slot: Word, run: Word) -> Expr:
+def normal(index: Expr, seed: Seed, slot: Word, run: Word) -> Expr:
     """The standard normal f32 of an element, by Box and Muller.
 
     Elements 2j and 2j+1 share words 2j (u1, in (0, 1]) and 2j+1 (u2): the radius is sqrt(-2 log u1), the
     angle 2 pi u2; the even element takes the cosine, the odd one the sine. Each step rounds in f32.
     """
-    position = Value(index)
-    words = philox_block_expressions((position >> 2).expr, key, slot, run)
-    upper = (position.as_bits(U64) & 2).differs(0)
+    position = Value(index).as_bits(U64)
+    words = _block_of(position, seed, slot, run)
+    upper = (position & 2).differs(0)
     first, second = (select(upper, words[2 + i], words[i]).to(U32) for i in (0, 1))
     u1 = ((first >> 8) + 1).to(F32) * 2.0**-24
     u2 = (second >> 8).to(F32) * 2.0**-24
     radius = sqrt(Value(elementary.FUNCTIONS["log"](u1.expr)) * -2.0)
     angle = u2 * TWO_PI
     cosine, sine = (Value(elementary.FUNCTIONS[name](angle.expr)) for name in ("cos", "sin"))
-    odd = (position.as_bits(U64) & 1).differs(0)
+    odd = (position & 1).differs(0)
     return (radius * select(odd, sine, cosine)).expr
 
 
@@ -137,7 +141,7 @@ def normals(seed: int, slot: int, run: int, count: int) -> Array:
     """The standard normals of elements 0..count-1, f32."""
 
     def of_index(index: Expr) -> Expr:
-        return normal(index, seed_words(seed), slot, run)
+        return normal(index, seed, slot, run)
 
     return interpret.evaluate(of_index, [np.arange(count, dtype=np.int64)], [I64])
 
