@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -104,6 +104,6 @@ def evaluate(function: Callable[..., Expr], arrays: Sequence[Array], dtypes: Seq
     return result.reshape(spread[0].shape)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _built(function: Callable[..., Expr], dtypes: tuple[DType, ...]) -> Expr:
     return function(*(argument(dtype, position) for position, dtype in enumerate(dtypes)))
