@@ -27,7 +27,8 @@ def emit_program(program: Program, schedules: Sequence[Schedule], machine: Machi
     emitter.run()
     f = emitter.f
     head = [f'target triple = "{machine.triple}"', *f.declared, *emitter.kernels()]
-    signature = f"define i64 @{context.ENTRY}(ptr noalias align {context.ALIGNMENT} %context, i64 %thread, i64 %threads)"
+    block = f"ptr noalias align {context.ALIGNMENT} %context"
+    signature = f"define i64 @{context.ENTRY}({block}, i64 %thread, i64 %threads)"
     body = [f"{signature} {machine.attributes} {{", "entry:", *f.entry, *f.lines, "}"]
     return "\n".join([*head, *barrier_function(machine), *body]) + "\n"
 

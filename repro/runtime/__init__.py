@@ -1,0 +1,1 @@
+"""Running programs: sessions, buffers, threads, state."""
