@@ -1,0 +1,269 @@
+"""What a function for an ONNX operator is given: the node's attributes, static inputs, errors, composites."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import onnx
+
+from repro.errors import ReproError
+from repro.frontend.limits import check_tensor_size
+from repro.frontend.scope import Body, Item, Items, Scope
+from repro.ir.graph import Attribute, Node, Value, constant
+from repro.ir.types import I64, Array, DType, to_face
+from repro.ops import broadcast_shape, broadcast_to, mul, random_bits, scalar
+from repro.ops import composite as make_composite
+
+if TYPE_CHECKING:
+    from repro.frontend.importer import Importer
+
+Default = TypeVar("Default")
+_KIND = onnx.AttributeProto
+
+
+def float_bits(value: float) -> str:
+    """A float attribute of a composite: the bits of the f32, as hex. `read_float` is the inverse."""
+    return struct.pack(">f", value).hex()
+
+
+def read_float(text: str) -> float:
+    return float(struct.unpack(">f", bytes.fromhex(text))[0])
+
+
+def _as_attribute(value: Attribute | float | Sequence[Any] | DType) -> Attribute:
+    if isinstance(value, DType):
+        return value.name
+    if isinstance(value, float):
+        return float_bits(value)
+    if isinstance(value, list | tuple):
+        return tuple(_as_attribute(item) for item in value)
+    return value  # pyright: ignore[reportReturnType]
+
+
+class NodeContext:
+    """One node on its way in."""
+
+    def __init__(self, importer: Importer, scope: Scope, index: int, inputs: tuple[Item, ...]) -> None:
+        self.importer, self.scope, self.index = importer, scope, index
+        self.node = scope.body.nodes[index]
+        self.inputs = inputs
+        self.op_type: str = self.node.op_type
+        self.outputs = len(self.node.output)
+        self.opset = scope.opsets.get("" if self.node.domain == "ai.onnx" else self.node.domain, 1)
+        self._attributes = importer.attributes(scope, self.node)
+        self._draws = 0
+
+    @property
+    def name(self) -> str:
+        """The node's name, or that of its first output where it has none; function calls in front."""
+        own = self.node.name or next((name for name in self.node.output if name), "")
+        return f"{self.scope.path}{own}"
+
+    def wants(self, output: int) -> bool:
+        """Whether the model names this output."""
+        return output < self.outputs and bool(self.node.output[output])
+
+    # ── errors ──────────────────────────────────────────────────────────────────────────────────────
+
+    def error(
+        self, what: str, found: str | None = None, expected: str | None = None, next: str | None = None  # noqa: A002
+    ) -> ReproError:
+        """An error at this node; raise it."""
+        return ReproError(what, self.op_type, self.name, found, expected, next)
+
+    # ── attributes ──────────────────────────────────────────────────────────────────────────────────
+
+    def has(self, name: str) -> bool:
+        return name in self._attributes
+
+    def _attribute(self, name: str, kind: int, default: Any) -> Any:
+        found = self._attributes.get(name)
+        if found is None:
+            if default is ...:
+                raise self.error(f"attribute '{name}' is missing", expected=f"attribute '{name}' on the node")
+            return default
+        if found.type != kind:
+            expected = _KIND.AttributeType.Name(kind)
+            found_name = _KIND.AttributeType.Name(found.type)
+            raise self.error(f"attribute '{name}' has the wrong type", found_name, expected)
+        return None
+
+    def attr_int(self, name: str, default: Default = ...) -> int | Default:
+        missing = self._attribute(name, _KIND.INT, default)
+        return int(self._attributes[name].i) if name in self._attributes else missing
+
+    def attr_bool(self, name: str, default: bool = False) -> bool:
+        return bool(self.attr_int(name, int(default)))
+
+    def attr_ints(self, name: str, default: Default = ...) -> tuple[int, ...] | Default:
+        missing = self._attribute(name, _KIND.INTS, default)
+        return tuple(self._attributes[name].ints) if name in self._attributes else missing
+
+    def attr_float(self, name: str, default: Default = ...) -> float | Default:
+        """A Python float with exactly the f32's value; a default is rounded to f32 too."""
+        missing = self._attribute(name, _KIND.FLOAT, default)
+        found = self._attributes[name].f if name in self._attributes else missing
+        return float(np.float32(found)) if isinstance(found, float | int) else found
+
+    def attr_floats(self, name: str, default: Default = ...) -> tuple[float, ...] | Default:
+        missing = self._attribute(name, _KIND.FLOATS, default)
+        return tuple(self._attributes[name].floats) if name in self._attributes else missing
+
+    def attr_str(self, name: str, default: Default = ...) -> str | Default:
+        missing = self._attribute(name, _KIND.STRING, default)
+        return self._attributes[name].s.decode(errors="replace") if name in self._attributes else missing
+
+    def attr_strs(self, name: str, default: Default = ...) -> tuple[str, ...] | Default:
+        missing = self._attribute(name, _KIND.STRINGS, default)
+        found = self._attributes.get(name)
+        return missing if found is None else tuple(item.decode(errors="replace") for item in found.strings)
+
+    def attr_tensor(self, name: str, default: Default = ...) -> Value | Default:
+        """A tensor attribute as a constant."""
+        missing = self._attribute(name, _KIND.TENSOR, default)
+        if name not in self._attributes:
+            return missing
+        dtype, array = self.importer.loaded.tensor(self._attributes[name].t, f"{self.name}.{name}")
+        return self.importer.constant(array, dtype)
+
+    def attr_dtype(self, name: str, default: DType | None = None) -> DType:
+        """An element type given by its ONNX code."""
+        from repro.frontend.tensors import dtype_of
+
+        if default is not None and name not in self._attributes:
+            return default
+        try:
+            return dtype_of(self.attr_int(name), f"attribute '{name}'")
+        except ReproError as error:
+            raise self.error(error.what, error.found, error.expected) from None
+
+    def attr_graph(self, name: str) -> Body:
+        """The body of a subgraph attribute."""
+        self._attribute(name, _KIND.GRAPH, ...)
+        graphs = [item.name for item in self.node.attribute if item.type == _KIND.GRAPH]
+        return self.scope.body.children(self.index)[graphs.index(name)]
+
+    # ── static inputs ───────────────────────────────────────────────────────────────────────────────
+
+    def given(self, index: int) -> bool:
+        """Whether an optional input is there."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def static(self, index: int) -> Array:
+        """The array of an input that must be known at build (NumPy's own types). Parameters count as known."""
+        item = self.inputs[index] if index < len(self.inputs) else None
+        if not isinstance(item, Value):
+            raise self.error(f"input {index} is missing", expected="a tensor")
+        found = self.static_value(item)
+        if found is None:
+            raise self.dynamic(index, item)
+        return found
+
+    def static_value(self, value: Value) -> Array | None:
+        """The array of any value, if it is known at build."""
+        array = self.importer.static(self.scope, value)
+        return None if array is None else to_face(array, value.dtype)
+
+    def static_ints(self, index: int) -> tuple[int, ...]:
+        """A static integer input, flattened."""
+        array = self.static(index)
+        if array.dtype.kind not in "iub":
+            raise self.error(f"input {index} is not of an integer type", found=str(array.dtype), expected="int64")
+        return tuple(int(item) for item in array.reshape(-1))
+
+    def static_int(self, index: int) -> int:
+        values = self.static_ints(index)
+        if len(values) != 1:
+            raise self.error(f"input {index} is not one number", found=f"{len(values)} numbers", expected="one")
+        return values[0]
+
+    def static_bool(self, index: int) -> bool:
+        return bool(self.static_int(index))
+
+    def dynamic(self, index: int, value: Value) -> ReproError:
+        """The error for an input whose value must be known at build and is not."""
+        name = self.node.input[index] if index < len(self.node.input) else f"#{index}"
+        sources = self.importer.sources(self.scope, value)
+        advice = "fix the value at build: " + "  ".join(f"--set {source}=VALUE" for source in sources)
+        return self.error(
+            f"input {index} ('{name}') must be known at build",
+            found="a value that depends on " + (", ".join(f"'{source}'" for source in sources) or "data at run time"),
+            expected="a constant, or something computed from constants and shapes",
+            next=advice if sources else None,
+        )
+
+    def data_dependent(self, value: Value | None = None) -> ReproError:
+        """The error for an operator whose result shape depends on data at run time."""
+        operand = value or next((item for item in self.inputs if isinstance(item, Value)), None)
+        sources = self.importer.sources(self.scope, operand) if operand is not None else ()
+        advice = "fix the inputs it depends on at build: " + "  ".join(f"--set {source}=VALUE" for source in sources)
+        return self.error(
+            "the shape of the result depends on data at run time",
+            found="an operand that depends on " + (", ".join(f"'{source}'" for source in sources) or "data"),
+            expected="a shape that is known at build",
+            next=advice if sources else None,
+        )
+
+    def check_size(self, shape: Sequence[int], dtype: DType) -> None:
+        """Refuses a result over the size limits; call it before an array of that size is made."""
+        check_tensor_size(shape, dtype.bytes, op=self.op_type, node=self.name)
+
+    # ── building ────────────────────────────────────────────────────────────────────────────────────
+
+    def axis(self, axis: int, rank: int) -> int:
+        """A non-negative axis; negative ones count from the end."""
+        if not -rank <= axis < rank:
+            raise self.error("an axis is out of range", f"axis {axis}", f"{-rank} to {rank - 1}")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Distinct non-negative axes, in the order given."""
+        found = tuple(self.axis(axis, rank) for axis in axes)
+        if len(set(found)) != len(found):
+            raise self.error("an axis is given twice", f"axes {list(axes)}", "distinct axes")
+        return found
+
+    def composite(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        body: Callable[..., Value | Sequence[Value]],
+        **attributes: Attribute | float | Sequence[Any] | DType,
+    ) -> Node:
+        """A composite node: `body` is called with the region's arguments and gives its result or results.
+
+        Constants may be used inside as they are; everything else comes in through `operands`. Float
+        attributes are kept as the hex of their f32 bits.
+        """
+        kept = {key: _as_attribute(value) for key, value in attributes.items()}
+        return make_composite(name, operands, body, **kept)
+
+    def random_bits(self, shape: Sequence[int], seed: int | None = None) -> Value:
+        """u32 words of this node's own random stream (rule 16): seeded by the build, or by `seed`."""
+        elements = 1
+        for extent in shape:
+            elements *= extent
+        iteration = self.scope.linear_iteration()
+        first = scalar(0, I64) if iteration is None else mul(iteration, scalar(elements, I64))
+        self._draws += 1
+        identity = self.name if self._draws == 1 else f"{self.name}#{self._draws}"
+        key = self.importer.seed if seed is None else seed
+        return random_bits(f"{self.scope.path}{self.index}:{identity}", key, shape, scalar(0, I64), first)
+
+    def float_seed(self) -> int | None:
+        """The key of a node with a `seed` attribute: the bits of the f32; None without one."""
+        if not self.has("seed"):
+            return None
+        return int(np.float32(self.attr_float("seed")).view(np.uint32))
+
+
+def broadcast_together(*values: Value) -> tuple[Value, ...]:
+    """The values stretched to their common shape by NumPy's rule; TypeError where there is none."""
+    shape = broadcast_shape(*(value.shape for value in values))
+    return tuple(broadcast_to(value, shape) for value in values)
+
+
+__all__ = ["Items", "NodeContext", "broadcast_together", "constant", "float_bits", "read_float"]
