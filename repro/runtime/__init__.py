@@ -1,1 +1,1 @@
-"""Running programs: sessions, buffers, threads, state."""
+"""Running programs: buffers, state, threads."""

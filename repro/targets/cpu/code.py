@@ -1,30 +1,48 @@
-"""Kernels and programs to ELF objects: pure functions, fit for worker processes and for a cache."""
+"""From kernels and programs to objects, and from objects to a callable."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
-from repro.ir.loops import Kernel, parse_kernel
+import llvmlite.binding as llvm
+
+from repro.ir.loops import parse_kernel
 from repro.ir.program import Program
 from repro.ir.schedule import Schedule
-from repro.machines import Machine
+from repro.machines import CPUS, Machine
 from repro.targets.llvm import kernel as kernels
-from repro.targets.llvm.program import emit_program
-from repro.targets.llvm.toolchain import object_code
+from repro.targets.llvm import program as programs
+from repro.targets.llvm import toolchain
 
 
-def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -> bytes:
-    """The object of one kernel (or of its text form): `kernel.digest`, `schedule.text` and the machine decide it."""
-    parsed = parse_kernel(kernel) if isinstance(kernel, str) else kernel
-    return object_code(kernels.emit(parsed, schedule, machine), machine)
+def compile_kernel(text: str, schedule: Schedule, machine: str) -> bytes:
+    """The ELF object of a kernel, from its text form."""
+    described = CPUS[machine]
+    return toolchain.object_code(kernels.emit(parse_kernel(text), schedule, described), described)
 
 
 def compile_program(program: Program, schedules: Sequence[Schedule], machine: Machine) -> bytes:
-    """The object of the program's steps; `schedules` stand beside `program.kernels`."""
-    return object_code(emit_program(program, schedules, machine), machine)
+    """The ELF object of a program; it calls the kernels' objects by symbol."""
+    return toolchain.object_code(programs.emit(program, schedules, machine), machine)
 
 
-def scratch(program: Program, schedules: Sequence[Schedule]) -> int:
-    """Bytes of private memory that each thread needs: the most that any kernel does."""
+def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
+    """Private bytes that each thread needs."""
     pairs = zip(program.kernels, schedules, strict=True)
-    return max((kernels.scratch_bytes(*pair) for pair in pairs), default=0)
+    return max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
+
+
+class Code:
+    """Objects loaded into this process."""
+
+    def __init__(self, objects: Sequence[bytes]) -> None:
+        self._target = llvm.Target.from_default_triple().create_target_machine()
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._target)
+        for data in objects:
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._engine.finalize_object()
+        address = self._engine.get_function_address(programs.SYMBOL)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.enter = prototype(address)
+        """enter(context, thread, threads): releases the interpreter's lock while it runs."""

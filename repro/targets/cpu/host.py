@@ -1,36 +1,41 @@
-"""Which machines this host runs."""
+"""Which CPU machines this host can run."""
 
 from __future__ import annotations
 
+import platform
 from functools import cache
 
 import llvmlite.binding as llvm
 
-from repro.errors import ReproError
 from repro.machines import AARCH64, CPUS, X86_64_V3, X86_64_V4, Machine
+
+_NEEDED = {
+    X86_64_V3.name: ("avx2", "fma", "bmi2", "f16c"),
+    X86_64_V4.name: ("avx2", "fma", "bmi2", "f16c", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+}
 
 
 @cache
-def _host_features() -> frozenset[str]:
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+def _features() -> dict[str, bool]:
+    return dict(llvm.get_host_cpu_features())
 
 
-def runs_here(machine: Machine) -> bool:
-    """Whether this host's processor and system run the machine's code."""
-    architecture, _, system = llvm.get_process_triple().partition("-")
-    if "linux" not in system or architecture != machine.triple.partition("-")[0]:
-        return False
-    return machine is AARCH64 or all(name[1:] in _host_features() for name in machine.features.split(","))
+def runs_here(machine: Machine) -> str | None:
+    """None if this host runs the machine's code, else the reason why not."""
+    if platform.system() != "Linux":
+        return f"the code is ELF; this host is {platform.system()}"
+    architecture = platform.machine()
+    if machine.triple.split("-", 1)[0] != architecture:
+        return f"this host is {architecture}"
+    if machine is AARCH64:
+        return None
+    missing = [name for name in _NEEDED[machine.name] if not _features().get(name)]
+    return f"this CPU lacks {', '.join(missing)}" if missing else None
 
 
-def best_of_host() -> Machine:
-    """The machine that `cpu` means here."""
-    for machine in (X86_64_V4, X86_64_V3, AARCH64):
-        if runs_here(machine):
+def best_machine() -> Machine | None:
+    """The widest machine that this host runs."""
+    for machine in sorted(CPUS.values(), key=lambda m: -m.vector_bits):
+        if runs_here(machine) is None:
             return machine
-    raise ReproError(
-        "this host runs none of the CPU targets",
-        found=f"{llvm.get_process_triple()}, {llvm.get_host_cpu_name()}",
-        expected=", ".join(CPUS),
-        next="run on Linux with an x86-64-v3 or AArch64 processor",
-    )
+    return None

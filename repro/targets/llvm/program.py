@@ -1,182 +1,214 @@
-"""A program as one LLVM function that every thread enters once (SPMD).
+"""A program as one LLVM function that every thread runs: calls of kernels, and barriers between them.
 
-Each thread walks the same steps, does its contiguous share of each call's work items, and meets the others
-at a barrier. See `context` for what the host provides.
+    i32 program(ptr context, i64 thread, i64 threads)      0: done, 1: stopped
+
+Each thread walks the same steps, does its share of every call's work items, and meets the others. The
+context is the only thing the function knows of its host; its layout stands here and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from repro.ir.loops import Kernel
 from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
 from repro.ir.schedule import Schedule
-from repro.ir.types import BOOL, I32, I64
+from repro.ir.types import BOOL, I64
 from repro.machines import Machine
-from repro.targets.llvm import context
-from repro.targets.llvm.barrier import barrier_function
-from repro.targets.llvm.floating_point_mode import enter_mode, leave_mode
-from repro.targets.llvm.kernel import symbol, work_items
+from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.text import Function, Val, integer
-from repro.targets.llvm.work import items_between_stops
+
+SYMBOL = "repro_program"
+
+STOP, ARRIVED, GENERATION, DECISION, BUFFERS, SCRATCH, SCRATCH_STRIDE = 0, 64, 128, 132, 192, 200, 208
+CONTEXT_BYTES = 256
+"""The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
+this barrier decided to stop, ptr to the table of buffer pointers, ptr to scratch memory, i64 bytes of it per
+thread. Zero everywhere before a run but for the last three."""
+
+_SPINS = 4000
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
+_DECLARE_PAUSE = {
+    "x86_64": "declare void @llvm.x86.sse2.pause()",
+    "aarch64": "declare void @llvm.aarch64.hint(i32)",
+}
+_FLOAT_MODE = {
+    "x86_64": (
+        "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
+        "%saved = alloca i32\n  %wanted = alloca i32\n  call void @llvm.x86.sse.stmxcsr(ptr %saved)\n"
+        "  store i32 8064, ptr %wanted\n  call void @llvm.x86.sse.ldmxcsr(ptr %wanted)",
+        "call void @llvm.x86.sse.ldmxcsr(ptr %saved)",
+    ),
+    "aarch64": (
+        "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
+        "%saved = call i64 @llvm.aarch64.get.fpcr()\n  call void @llvm.aarch64.set.fpcr(i64 0)",
+        "call void @llvm.aarch64.set.fpcr(i64 %saved)",
+    ),
+}
+"""Declarations, entry and exit code: round to nearest, no flushing, whatever the host process has set."""
 
 
-def emit_program(program: Program, schedules: Sequence[Schedule], machine: Machine) -> str:
-    """The LLVM module (text) of a program; `schedules` stand beside `program.kernels`."""
-    emitter = _Emitter(program, schedules, machine)
-    emitter.run()
-    f = emitter.f
-    head = [f'target triple = "{machine.triple}"', *f.declared, *emitter.kernels()]
-    block = f"ptr noalias align {context.ALIGNMENT} %context"
-    signature = f"define i64 @{context.ENTRY}({block}, i64 %thread, i64 %threads)"
-    body = [f"{signature} {machine.attributes} {{", "entry:", *f.entry, *f.lines, "}"]
-    return "\n".join([*head, *barrier_function(machine), *body]) + "\n"
+def emit(program: Program, schedules: Sequence[Schedule], machine: Machine) -> str:
+    """The LLVM module (text) of a program; its kernels are external symbols."""
+    architecture = machine.triple.split("-", 1)[0]
+    declarations, enter, leave = _FLOAT_MODE[architecture]
+    f = Function()
+    f.line(enter)
+    f.line(f"%table = load ptr, ptr {_field(f, BUFFERS)}")
+    f.line(f"%scratchbase = load ptr, ptr {_field(f, SCRATCH)}")
+    f.line(f"%stride = load i64, ptr {_field(f, SCRATCH_STRIDE)}")
+    f.line("%mine = mul i64 %stride, %thread")
+    f.line("%scratch = getelementptr i8, ptr %scratchbase, i64 %mine")
+    _Steps(f, program, schedules).run(program.steps, [])
+    last = f.block
+    f.line("br label %finish")
+    f.label("finish")
+    f.line(f"%result = phi i32 [ 0, %{last} ]" + "".join(f", [ 1, %{block} ]" for block in f.stops))
+    f.line(leave)
+    f.line("ret i32 %result")
+    body = [f"define i32 @{SYMBOL}(ptr %context, i64 %thread, i64 %threads) {machine.attributes} {{", "entry:"]
+    head = [f'target triple = "{machine.triple}"', declarations, *f.declared, _barrier(architecture, machine)]
+    return "\n".join([*head, *body, *f.entry, *f.lines, "}"]) + "\n"
 
 
-class _Emitter:
-    def __init__(self, program: Program, schedules: Sequence[Schedule], machine: Machine) -> None:
-        self.program, self.machine, self.f = program, machine, Function()
-        self.items = [work_items(*pair) for pair in zip(program.kernels, schedules, strict=True)]
-        self.counters: list[Val] = []
-        self.scratch = Val("", I64)
+class _Steps:
+    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
+        self.f, self.program, self.schedules = f, program, schedules
 
-    def kernels(self) -> list[str]:
-        """Declarations of the kernels, which stand in objects of their own."""
-        return [f"declare void @{symbol(kernel)}({_parameter_types(kernel)})" for kernel in self.program.kernels]
-
-    def run(self) -> None:
-        f = self.f
-        mode = enter_mode(f, self.machine)
-        scratches = f.let(f"load ptr, ptr {self._field(context.SCRATCH)}, align 8", I64)
-        slot = f.let(f"getelementptr ptr, ptr {scratches.text}, i64 %thread", I64)
-        self.scratch = f.let(f"load ptr, ptr {slot.text}, align 8", I64)
-        self.steps(self.program.steps)
-        for label, status in (("", context.FINISHED), ("stopped", context.STOPPED)):
-            if label:
-                f.label(label)
-            leave_mode(f, self.machine, mode)
-            f.line(f"ret i64 {status}")
-
-    def _field(self, offset: int) -> str:
-        return self.f.let(f"getelementptr i8, ptr %context, i64 {offset}", I64).text
-
-    def steps(self, steps: Sequence[Step]) -> None:
-        for step, following in zip(steps, [*steps[1:], None], strict=True):
+    def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
+        for step in steps:
             match step:
                 case Call():
-                    self.call(step)
-                    # thread 0 alone runs both: nothing to wait for
-                    if not (self._single(step) and following is not None and self._single(following)):
-                        self.barrier()
+                    self.call(step, counters)
                 case CountedLoop():
-                    self.loop(step)
+                    self.f.loop(integer(0), integer(step.count), 1, (), lambda i, _, s=step: self.body(s, counters, i))
                 case While():
-                    self.repeat(step)
+                    self.repeat(step, counters)
                 case Branch():
-                    self.branch(step)
+                    self.branch(step, counters)
 
-    def _single(self, step: Step) -> bool:
-        return isinstance(step, Call) and self.items[step.kernel] == 1
+    def body(self, step: CountedLoop | While, counters: list[Val], counter: Val) -> tuple[()]:
+        self.run(step.body, [*counters, counter])
+        return ()
 
-    def barrier(self) -> None:
-        """Wait for all threads; leave if the host asked to."""
-        f, going = self.f, self.f.fresh_label("going")
-        stop = f.let("call i1 @barrier(ptr %context, i64 %threads)", BOOL)
-        f.line(f"br i1 {stop.text}, label %stopped, label %{going}")
-        f.label(going)
-
-    # calls ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def call(self, call: Call) -> None:
-        items = self.items[call.kernel]
-        if items == 0:
-            return
-        f = self.f
-        if items == 1:
-            first = f.let("icmp eq i64 %thread, 0", BOOL)
-            f.when(first, lambda: self.invoke(call, integer(0), integer(1)))
-            return
-        begin = self._share(items, Val("%thread", I64))
-        end = self._share(items, f.let("add i64 %thread, 1", I64))
-        run = items_between_stops(self.program.kernels[call.kernel], items)
-        if run >= items:
-            some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
-            f.when(some, lambda: self.invoke(call, begin, end))
-            return
-
-        def part(at: Val, _: list[Val]) -> Sequence[Val]:
-            after = f.let(f"add i64 {at.text}, {run}", I64)
-            beyond = f.let(f"icmp sgt i64 {after.text}, {end.text}", BOOL)
-            self.invoke(call, at, f.let(f"select i1 {beyond.text}, i64 {end.text}, i64 {after.text}", I64))
-            self.leave_if_stopped()
-            return ()
-
-        f.loop(begin, end, run, (), part)
-
-    def leave_if_stopped(self) -> None:
-        f, going = self.f, self.f.fresh_label("going")
-        word = f.let(f"load atomic i32, ptr {self._field(context.STOP)} monotonic, align 4", I32)
-        stop = f.let(f"icmp ne i32 {word.text}, 0", BOOL)
-        f.line(f"br i1 {stop.text}, label %stopped, label %{going}")
-        f.label(going)
-
-    def _share(self, items: int, thread: Val) -> Val:
-        """The first item of a thread: floor(items * thread / threads)."""
-        scaled = self.f.let(f"mul i64 {thread.text}, {items}", I64)
-        return self.f.let(f"udiv i64 {scaled.text}, %threads", I64)
-
-    def invoke(self, call: Call, begin: Val, end: Val) -> None:
-        pointers = [f"ptr {self.pointer(buffer).text}" for buffer in call.buffers]
-        counters = [self.counters[depth].typed for depth in call.scalars]
-        arguments = ", ".join([*pointers, *counters, begin.typed, end.typed, f"ptr {self.scratch.text}"])
-        self.f.line(f"call void @{symbol(self.program.kernels[call.kernel])}({arguments})")
-
-    def pointer(self, buffer: int) -> Val:
-        table = self.f.let(f"load ptr, ptr {self._field(context.BUFFERS)}, align 8", I64)
-        slot = self.f.let(f"getelementptr ptr, ptr {table.text}, i64 {buffer}", I64)
-        return self.f.let(f"load ptr, ptr {slot.text}, align 8", I64)
-
-    # control flow ───────────────────────────────────────────────────────────────────────────────────
-
-    def loop(self, step: CountedLoop) -> None:
-        def body(counter: Val, _: list[Val]) -> Sequence[Val]:
-            self.counters.append(counter)
-            self.steps(step.body)
-            self.counters.pop()
-            return ()
-
-        self.f.loop(integer(0), integer(step.count), 1, (), body)
+    def buffer(self, number: int) -> str:
+        slot = self.f.let(f"getelementptr inbounds ptr, ptr %table, i64 {number}", I64)
+        return self.f.let(f"load ptr, ptr {slot.text}, !invariant.load !0", I64).text
 
     def condition(self, buffer: int) -> Val:
-        """Element 0 of a bool buffer, read by all threads before any goes on to change it."""
-        byte = self.f.let(f"load i8, ptr {self.pointer(buffer).text}, align 1", BOOL)
+        raw = self.f.let(f"load volatile i8, ptr {self.buffer(buffer)}", I64)
+        return self.f.let(f"icmp ne i8 {raw.text}, 0", BOOL)
+
+    def call(self, step: Call, counters: list[Val]) -> None:
+        f, kernel = self.f, self.program.kernels[step.kernel]
+        items = kernels.work_items(kernel, self.schedules[step.kernel])
+        begin = self._share(items, Val("%thread", I64))
+        end = self._share(items, f.let("add i64 %thread, 1", I64))
+        buffers = [f"ptr {self.buffer(number)}" for number in step.buffers]
+        scalars = [counters[depth].typed for depth in step.scalars]
+        arguments = ", ".join([*buffers, *scalars, begin.typed, end.typed, "ptr %scratch"])
+        name = kernels.symbol(kernel)
+        types = ", ".join(["ptr"] * len(buffers) + ["i64"] * (len(scalars) + 2) + ["ptr"])
+        f.declared[f"declare void @{name}({types})"] = None
+        some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
+        f.when(some, lambda: f.line(f"call void @{name}({arguments})"))
         self.barrier()
-        return self.f.let(f"icmp ne i8 {byte.text}, 0", BOOL)
 
-    def repeat(self, step: While) -> None:
+    def _share(self, items: int, thread: Val) -> Val:
+        """items * thread / threads, without overflow for any count of items below 2^48."""
+        product = self.f.let(f"mul i64 {thread.text}, {items}", I64)
+        return self.f.let(f"udiv i64 {product.text}, %threads", I64)
+
+    def barrier(self) -> None:
         f = self.f
-        done, inside = f.fresh_label("done"), f.fresh_label("again")
+        stop = f.let("call i1 @barrier(ptr %context, i64 %threads)", BOOL)
+        f.stops.append(f.block)
+        following = f.fresh_label("next")
+        f.line(f"br i1 {stop.text}, label %finish, label %{following}")
+        f.label(following)
 
-        def body(counter: Val, _: list[Val]) -> Sequence[Val]:
-            again = self.condition(step.condition)
-            f.line(f"br i1 {again.text}, label %{inside}, label %{done}")
-            f.label(inside)
-            self.counters.append(counter)
-            self.steps(step.body)
-            self.counters.pop()
-            return ()
-
-        f.loop(integer(0), integer(step.limit), 1, (), body)
-        f.line(f"br label %{done}")
+    def repeat(self, step: While, counters: list[Val]) -> None:
+        f = self.f
+        before, head, inside, done = f.block, f.fresh_label("while"), f.fresh_label("body"), f.fresh_label("done")
+        f.line(f"br label %{head}")
+        f.label(head)
+        counter, place = Val(f.name(), I64), len(f.lines)
+        go = self.condition(step.condition)
+        below = f.let(f"icmp ult i64 {counter.text}, {step.limit}", BOOL)
+        both = f.let(f"and i1 {go.text}, {below.text}", BOOL)
+        f.line(f"br i1 {both.text}, label %{inside}, label %{done}")
+        f.label(inside)
+        self.body(step, counters, counter)
+        following = f.let(f"add i64 {counter.text}, 1", I64)
+        phi = f"  {counter.text} = phi i64 [ 0, %{before} ], [ {following.text}, %{f.block} ]"
+        f.line(f"br label %{head}")
+        f.lines.insert(place, phi)
         f.label(done)
 
-    def branch(self, step: Branch) -> None:
-        def side(steps: Sequence[Step]) -> Sequence[Val]:
-            self.steps(steps)
+    def branch(self, step: Branch, counters: list[Val]) -> None:
+        def side(steps: Sequence[Step]) -> tuple[()]:
+            self.run(steps, counters)
             return ()
 
         self.f.either(self.condition(step.condition), lambda: side(step.then), lambda: side(step.otherwise))
 
 
-def _parameter_types(kernel: Kernel) -> str:
-    return ", ".join(["ptr"] * len(kernel.buffers) + ["i64"] * (len(kernel.scalars) + 2) + ["ptr"])
+def _field(f: Function, offset: int) -> str:
+    return f.let(f"getelementptr inbounds i8, ptr %context, i64 {offset}", I64).text
+
+
+def _barrier(architecture: str, machine: Machine) -> str:
+    """All threads meet; the last to come decides whether to stop. Spins briefly, then parks in the kernel."""
+    futex = _FUTEX[architecture]
+    return f"""\
+{_DECLARE_PAUSE[architecture]}
+declare i64 @syscall(i64, ...)
+define internal i1 @barrier(ptr %context, i64 %threads) noinline {machine.attributes} {{
+entry:
+  %stop = getelementptr i8, ptr %context, i64 {STOP}
+  %arrived = getelementptr i8, ptr %context, i64 {ARRIVED}
+  %generation = getelementptr i8, ptr %context, i64 {GENERATION}
+  %decision = getelementptr i8, ptr %context, i64 {DECISION}
+  %alone = icmp eq i64 %threads, 1
+  br i1 %alone, label %single, label %meet
+single:
+  %asked = load atomic i32, ptr %stop monotonic, align 4
+  %halt = icmp ne i32 %asked, 0
+  ret i1 %halt
+meet:
+  %now = load atomic i32, ptr %generation acquire, align 4
+  %before = atomicrmw add ptr %arrived, i32 1 acq_rel
+  %count = add i32 %before, 1
+  %all = trunc i64 %threads to i32
+  %last = icmp eq i32 %count, %all
+  br i1 %last, label %release, label %spin
+release:
+  %wish = load atomic i32, ptr %stop monotonic, align 4
+  store atomic i32 %wish, ptr %decision monotonic, align 4
+  store atomic i32 0, ptr %arrived monotonic, align 4
+  %next = add i32 %now, 1
+  store atomic i32 %next, ptr %generation release, align 4
+  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %generation, i64 129, i64 2147483647, i64 0, i64 0, i64 0)
+  br label %done
+spin:
+  %turn = phi i32 [ 0, %meet ], [ %more, %again ]
+  %seen = load atomic i32, ptr %generation acquire, align 4
+  %moved = icmp ne i32 %seen, %now
+  br i1 %moved, label %done, label %again
+again:
+  {_PAUSE[architecture]}
+  %more = add i32 %turn, 1
+  %tired = icmp ugt i32 %more, {_SPINS}
+  br i1 %tired, label %park, label %spin
+park:
+  %value = zext i32 %now to i64
+  %slept = call i64 (i64, ...) @syscall(i64 {futex}, ptr %generation, i64 128, i64 %value, i64 0, i64 0, i64 0)
+  %after = load atomic i32, ptr %generation acquire, align 4
+  %free = icmp ne i32 %after, %now
+  br i1 %free, label %done, label %park
+done:
+  %decided = load atomic i32, ptr %decision monotonic, align 4
+  %result = icmp ne i32 %decided, 0
+  ret i1 %result
+}}
+!0 = !{{}}"""
