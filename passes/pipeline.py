@@ -1,0 +1,109 @@
+"""The passes, in order, with their reasons. Every digest before and after goes into the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from passes import checks, prepare
+from passes.lower import lower
+from passes.schedule import schedule
+from repro.errors import InternalError
+from repro.ir.graph import Graph, Locations
+from repro.ir.program import Program
+from repro.ir.schedule import Schedule
+from repro.ir.types import Array
+from repro.machines import Machine
+from repro.ops.record import evaluate
+
+
+@dataclass(frozen=True)
+class GraphPass:
+    """A rewriting of the entry graph that keeps every result's bits."""
+
+    name: str
+    run: Callable[[Graph, Locations], Graph]
+    reason: str
+
+
+def _outputs(graph: Graph, locations: Locations) -> Graph:
+    return prepare.canonical_outputs(graph, locations)
+
+
+def _expand(graph: Graph, locations: Locations) -> Graph:
+    return prepare.expand(graph, locations)
+
+
+def _checks(graph: Graph, locations: Locations) -> Graph:
+    return checks.check_indices(graph, locations).graph
+
+
+GRAPH_PASSES: tuple[GraphPass, ...] = (
+    GraphPass("canonical-outputs", _outputs, "first: the outputs' NaNs are fixed before anything may be merged"),
+    GraphPass("expand", _expand, "after it nothing but elements, nests and control flow is left to lower"),
+    GraphPass("check-indices", _checks, "last: it must see every gather and scatter, those inside composites too"),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass as it ran: digests (hex) of what went in and came out."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program, the passes that led to it, and the source of each row of its index report."""
+
+    program: Program
+    steps: tuple[Step, ...]
+    graph: Graph
+    checked: tuple[str, ...]
+
+    def schedules(self, machine: Machine) -> list[Schedule]:
+        """One schedule per kernel, by the cost model."""
+        return [schedule(kernel, machine) for kernel in self.program.kernels]
+
+
+Observer = Callable[[str, Graph], None]
+
+
+def run(
+    graph: Graph,
+    locations: Locations | None = None,
+    updates: Sequence[tuple[int, int]] = (),
+    observe: Observer | None = None,
+) -> Lowered:
+    """Take a canonical graph to a program. `observe` sees the graph after each pass."""
+    where: Locations = {} if locations is None else locations
+    steps: list[Step] = []
+    checked: tuple[str, ...] = ()
+    for step in GRAPH_PASSES:
+        if step.name == "check-indices":
+            checked = checks.check_indices(graph, where).sources
+        after = step.run(graph, where)
+        steps.append(Step(step.name, graph.digest.hex(), after.digest.hex()))
+        graph = after
+        if observe is not None:
+            observe(step.name, graph)
+    program = lower(graph, updates)
+    steps.append(Step("lower", graph.digest.hex(), program.digest))
+    return Lowered(program, tuple(steps), graph, checked)
+
+
+def run_checked(
+    graph: Graph, inputs: Sequence[Array], parameters: Sequence[Array], locations: Locations | None = None
+) -> Lowered:
+    """`run`, with the reference evaluated around each pass: unequal bits are an internal error naming it."""
+    known = [result.tobytes() for result in evaluate(prepare.canonical_outputs(graph), inputs, parameters)]
+
+    def observe(name: str, after: Graph) -> None:
+        results = evaluate(after, inputs, parameters)[: len(known)]
+        for position, (result, wanted) in enumerate(zip(results, known, strict=True)):
+            if result.tobytes() != wanted:
+                raise InternalError(f"pass {name} changed the bits of output {position}")
+
+    return run(graph, locations, observe=observe)
