@@ -1,8 +1,8 @@
 """The CPU target: programs compiled to objects, one per kernel and one that calls them, and run on threads.
 
-    compile_kernel(text, schedule, machine name) -> object     pure and picklable: any process may do it
-    compile_program(program, schedules, machine) -> object
-    Code(objects)                                              loaded on this host
+compile_kernel(text, schedule, machine name) -> object     pure and picklable: any process may do it
+compile_program(program, schedules, machine) -> object
+Code(objects)                                              loaded on this host
 """
 
 from repro.targets.cpu.code import Code, compile_kernel, compile_program, scratch_bytes

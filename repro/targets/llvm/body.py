@@ -292,7 +292,6 @@ class Body:
 
         return self.f.loop(integer(0), integer(axis.extent), 1, carried, inside)
 
-
     # flattened axes ─────────────────────────────────────────────────────────────────────────────────
 
     def split(self, flat: Val, axes: Sequence[Axis]) -> list[Val]:

@@ -158,9 +158,11 @@ class _Item:
         self.row0, self.column0 = f.scaled(row_block, self.tile.block_m), f.scaled(column_block, self.tile.block_n)
         self.rows = self._remaining(self.row0, self.tile.block_m, rows)
         self.columns = self._remaining(self.column0, self.tile.block_n, columns)
-        bound = dict(zip(self.contraction.batch, body.split(batch, self.contraction.batch), strict=True)) if (
-            self.contraction.batch
-        ) else {}
+        bound = (
+            dict(zip(self.contraction.batch, body.split(batch, self.contraction.batch), strict=True))
+            if (self.contraction.batch)
+            else {}
+        )
         self.scope = Scope(None, bound)
         self.a, self.b, self.totals, self.sums = self._areas()
 
@@ -178,9 +180,7 @@ class _Item:
         if extent % block == 0:
             return integer(block)
         left = self.f.let(f"sub i64 {extent}, {start.text}", I64)
-        return scalars.select(
-            self.f, scalars.compare(self.f, "lt", left, integer(block)), left, integer(block)
-        )
+        return scalars.select(self.f, scalars.compare(self.f, "lt", left, integer(block)), left, integer(block))
 
     def _areas(self) -> list[str]:
         starts, offset = list[str](), 0

@@ -96,7 +96,9 @@ class _Steps:
         return self.f.let(f"load ptr, ptr {slot.text}, !invariant.load !0", I64).text
 
     def condition(self, buffer: int) -> Val:
+        """Element 0, read by every thread before any goes on to what may change it."""
         raw = self.f.let(f"load volatile i8, ptr {self.buffer(buffer)}", I64)
+        self.barrier()
         return self.f.let(f"icmp ne i8 {raw.text}, 0", BOOL)
 
     def call(self, step: Call, counters: list[Val]) -> None:

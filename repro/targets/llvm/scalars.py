@@ -170,5 +170,3 @@ def apply(f: Function, op: str, to: DType, operands: list[Val]) -> Val:
             return _shift(f, op, a, operands[1])
         case _:
             raise InternalError(f"no LLVM form for {op} on {a.dtype}")
-
-
