@@ -1,11 +1,15 @@
 """The CPU target: programs compiled to objects, one per kernel and one that calls them, and run on threads.
 
-compile_kernel(text, schedule, machine name) -> object     pure and picklable: any process may do it
-compile_program(program, schedules, machine) -> object
-Code(objects)                                              loaded on this host
+    schedules = [schedule(kernel, machine) for kernel in program.kernels]                   (passes.schedule)
+    objects = [compile_kernel(kernel, s, machine) for kernel, s in zip(program.kernels, schedules)]
+    objects.append(compile_program(program, schedules, machine))
+    executable = CpuExecutable(program, load(objects), scratch_bytes(program, schedules), threads)  (repro.runtime)
+
+Compiling is a pure function of its arguments and the toolchain, so any process on any host may do it; a kernel
+travels as its text. Objects are position independent ELF and need the C library alone, so they also link statically.
 """
 
-from repro.targets.cpu.code import Code, compile_kernel, compile_program, scratch_bytes
+from repro.targets.cpu.code import Code, compile_kernel, compile_program, load, scratch_bytes
 from repro.targets.cpu.host import best_machine, runs_here
 
-__all__ = ["Code", "best_machine", "compile_kernel", "compile_program", "runs_here", "scratch_bytes"]
+__all__ = ["Code", "best_machine", "compile_kernel", "compile_program", "load", "runs_here", "scratch_bytes"]

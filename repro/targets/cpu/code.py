@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 
-from repro.ir.loops import parse_kernel
+from repro.ir.loops import Kernel, parse_kernel
 from repro.ir.program import Program
 from repro.ir.schedule import Schedule
-from repro.machines import CPUS, Machine
+from repro.machines import Machine
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import program as programs
 from repro.targets.llvm import toolchain
 
 
-def compile_kernel(text: str, schedule: Schedule, machine: str) -> bytes:
-    """The ELF object of a kernel, from its text form."""
-    described = CPUS[machine]
-    return toolchain.object_code(kernels.emit(parse_kernel(text), schedule, described), described)
+def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -> bytes:
+    """The ELF object of a kernel, or of a kernel's text form."""
+    parsed = parse_kernel(kernel) if isinstance(kernel, str) else kernel
+    return toolchain.object_code(kernels.emit(parsed, schedule, machine), machine)
 
 
 def compile_program(program: Program, schedules: Sequence[Schedule], machine: Machine) -> bytes:
@@ -46,3 +46,8 @@ class Code:
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.enter = prototype(address)
         """enter(context, thread, threads): releases the interpreter's lock while it runs."""
+
+
+def load(objects: Sequence[bytes]) -> Code:
+    """A program's object and those of its kernels, linked in this process. Only objects that we built may come here."""
+    return Code(objects)
