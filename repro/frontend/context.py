@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from repro.errors import ReproError
+from repro.frontend import attributes
 from repro.frontend.limits import check_tensor_size
 from repro.frontend.scope import Body, Item, Items, Scope
+from repro.frontend.tensors import dtype_of
 from repro.ir.graph import Attribute, Node, Value, constant
 from repro.ir.types import I64, Array, DType, to_face
 from repro.ops import broadcast_shape, broadcast_to, mul, random_bits, scalar
@@ -19,9 +21,6 @@ from repro.ops import composite as make_composite
 
 if TYPE_CHECKING:
     from repro.frontend.importer import Importer
-
-Default = TypeVar("Default")
-_KIND = onnx.AttributeProto
 
 
 def float_bits(value: float) -> str:
@@ -53,7 +52,7 @@ class NodeContext:
         self.op_type: str = self.node.op_type
         self.outputs = len(self.node.output)
         self.opset = scope.opsets.get("" if self.node.domain == "ai.onnx" else self.node.domain, 1)
-        self._attributes = importer.attributes(scope, self.node)
+        self.attributes = attributes.resolve(self.node, scope.attributes)
         self._draws = 0
 
     @property
@@ -77,63 +76,28 @@ class NodeContext:
     # ── attributes ──────────────────────────────────────────────────────────────────────────────────
 
     def has(self, name: str) -> bool:
-        return name in self._attributes
+        return name in self.attributes
 
-    def _attribute(self, name: str, kind: int, default: Any) -> Any:
-        found = self._attributes.get(name)
-        if found is None:
-            if default is ...:
-                raise self.error(f"attribute '{name}' is missing", expected=f"attribute '{name}' on the node")
-            return default
-        if found.type != kind:
-            expected = _KIND.AttributeType.Name(kind)
-            found_name = _KIND.AttributeType.Name(found.type)
-            raise self.error(f"attribute '{name}' has the wrong type", found_name, expected)
-        return None
-
-    def attr_int(self, name: str, default: Default = ...) -> int | Default:
-        missing = self._attribute(name, _KIND.INT, default)
-        return int(self._attributes[name].i) if name in self._attributes else missing
+    attr_int = attributes.INT
+    attr_ints = attributes.INTS
+    attr_float = attributes.FLOAT
+    """A Python float with exactly the f32's value; a default is rounded to f32 too."""
+    attr_floats = attributes.FLOATS
+    attr_str = attributes.STR
+    attr_strs = attributes.STRS
+    attr_tensor_proto = attributes.TENSOR
 
     def attr_bool(self, name: str, default: bool = False) -> bool:
         return bool(self.attr_int(name, int(default)))
 
-    def attr_ints(self, name: str, default: Default = ...) -> tuple[int, ...] | Default:
-        missing = self._attribute(name, _KIND.INTS, default)
-        return tuple(self._attributes[name].ints) if name in self._attributes else missing
-
-    def attr_float(self, name: str, default: Default = ...) -> float | Default:
-        """A Python float with exactly the f32's value; a default is rounded to f32 too."""
-        missing = self._attribute(name, _KIND.FLOAT, default)
-        found = self._attributes[name].f if name in self._attributes else missing
-        return float(np.float32(found)) if isinstance(found, float | int) else found
-
-    def attr_floats(self, name: str, default: Default = ...) -> tuple[float, ...] | Default:
-        missing = self._attribute(name, _KIND.FLOATS, default)
-        return tuple(self._attributes[name].floats) if name in self._attributes else missing
-
-    def attr_str(self, name: str, default: Default = ...) -> str | Default:
-        missing = self._attribute(name, _KIND.STRING, default)
-        return self._attributes[name].s.decode(errors="replace") if name in self._attributes else missing
-
-    def attr_strs(self, name: str, default: Default = ...) -> tuple[str, ...] | Default:
-        missing = self._attribute(name, _KIND.STRINGS, default)
-        found = self._attributes.get(name)
-        return missing if found is None else tuple(item.decode(errors="replace") for item in found.strings)
-
-    def attr_tensor(self, name: str, default: Default = ...) -> Value | Default:
+    def attr_tensor(self, name: str) -> Value:
         """A tensor attribute as a constant."""
-        missing = self._attribute(name, _KIND.TENSOR, default)
-        if name not in self._attributes:
-            return missing
-        dtype, array = self.importer.loaded.tensor(self._attributes[name].t, f"{self.name}.{name}")
+        dtype, array = self.importer.loaded.tensor(self.attr_tensor_proto(name), f"{self.name}.{name}")
         return self.importer.constant(array, dtype)
 
     def attr_dtype(self, name: str, default: DType | None = None) -> DType:
         """An element type given by its ONNX code."""
-        from repro.frontend.tensors import dtype_of
-
-        if default is not None and name not in self._attributes:
+        if default is not None and name not in self.attributes:
             return default
         try:
             return dtype_of(self.attr_int(name), f"attribute '{name}'")
@@ -142,8 +106,9 @@ class NodeContext:
 
     def attr_graph(self, name: str) -> Body:
         """The body of a subgraph attribute."""
-        self._attribute(name, _KIND.GRAPH, ...)
-        graphs = [item.name for item in self.node.attribute if item.type == _KIND.GRAPH]
+        graphs = [item.name for item in self.node.attribute if item.type == onnx.AttributeProto.GRAPH]
+        if name not in graphs:
+            raise self.error(f"attribute '{name}' is missing", expected=f"a graph '{name}'")
         return self.scope.body.children(self.index)[graphs.index(name)]
 
     # ── static inputs ───────────────────────────────────────────────────────────────────────────────
@@ -249,9 +214,10 @@ class NodeContext:
         iteration = self.scope.linear_iteration()
         first = scalar(0, I64) if iteration is None else mul(iteration, scalar(elements, I64))
         self._draws += 1
-        identity = self.name if self._draws == 1 else f"{self.name}#{self._draws}"
+        identity = f"{self.scope.path}{next(name for name in self.node.output if name)}#{self._draws}"
+        self.importer.random_names[identity] = self.name
         key = self.importer.seed if seed is None else seed
-        return random_bits(f"{self.scope.path}{self.index}:{identity}", key, shape, scalar(0, I64), first)
+        return random_bits(identity, key, shape, scalar(0, I64), first)
 
     def float_seed(self) -> int | None:
         """The key of a node with a `seed` attribute: the bits of the f32; None without one."""

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import onnx
+
+from repro.errors import ReproError
+
 OLDEST_OPSET = 7
 NEWEST_OPSET = 28
 """Versions of the default operator set that are understood; the newest is that of the pinned onnx."""
@@ -21,11 +28,46 @@ NESTING = 64
 RANK = 64
 """Axes of a tensor."""
 
-FOLD_BYTES = 1 << 14
-"""A node over constants becomes a constant if its results take no more than this."""
+MAX_SEQUENCE = 65_536
+"""Values of one ONNX sequence."""
 
-STATIC_BYTES = 1 << 20
-"""Operands and results of a node that is evaluated while a model is imported."""
+MAX_FOLDED_ELEMENTS = 4096
+"""A closed value becomes a constant if it has no more elements than this."""
+
+MAX_FOLD_WORK = 1 << 22
+"""Element operations that the folding of one value may cost."""
+
+MAX_STATIC_WORK = 1 << 26
+"""Element operations for a value that an operator must know at build."""
+
+MAX_TOTAL_FOLD_WORK = 1 << 30
+"""Element operations of all folding in one import."""
 
 UNROLL_STEPS = 4
 """A loop of at most this many iterations is unrolled, even where a loop node would do."""
+
+MAX_UNROLLED_STEPS = 4096
+"""A loop that has to be unrolled (shapes change from step to step) may have this many iterations."""
+
+
+def check_tensor_size(shape: Sequence[int], width: int, op: str | None = None, node: str | None = None) -> None:
+    """Refuse a tensor of `width` bytes an element over the limit, before memory is taken."""
+    size = math.prod(shape) * width
+    if size > TENSOR_BYTES:
+        raise ReproError(
+            "a tensor is over the size limit",
+            op,
+            node,
+            found=f"shape {list(shape)}, {size} bytes",
+            expected=f"at most {TENSOR_BYTES} bytes",
+        )
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in a node's attributes, in order."""
+    graphs: list[onnx.GraphProto] = []
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            graphs.append(attribute.g)
+        graphs.extend(attribute.graphs)
+    return graphs

@@ -28,6 +28,14 @@ class LoadedModel:
         """A tensor's storage array (read-only, external data mapped) and dtype."""
         return read_array(tensor, self.folder)
 
+    def tensor(self, tensor: TensorProto, where: str) -> tuple[DType, Array]:
+        """A tensor that stands at `where` in the model: its dtype and storage array."""
+        try:
+            array, dtype = self.array(tensor)
+        except ReproError as error:
+            raise ReproError(error.what, error.op, error.node or where, error.found, error.expected, error.next) from None
+        return dtype, array
+
     def read(self, tensor: TensorProto) -> memoryview:
         """A tensor's raw little-endian bytes."""
         array, _ = self.array(tensor)

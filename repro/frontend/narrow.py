@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from repro.frontend.registry import Slot
+from repro.frontend.scope import Item
 from repro.ir.graph import Value
 from repro.ir.types import BF16, F16, F32, DType
 from repro.ops import convert_to
@@ -12,14 +12,14 @@ from repro.ops import convert_to
 NARROW = (F16, BF16)
 
 
-def widen(inputs: Sequence[Slot | None]) -> list[Slot | None]:
+def widen(inputs: Sequence[Item]) -> list[Item]:
     """Narrow tensors as f32; all else as it is."""
     return [convert_to(item, F32) if isinstance(item, Value) and item.dtype in NARROW else item for item in inputs]
 
 
 def round_results(
-    inputs: Sequence[Slot | None], results: Sequence[Slot | None], like: Sequence[int]
-) -> tuple[Slot | None, ...]:
+    inputs: Sequence[Item], results: Sequence[Item], like: Sequence[int]
+) -> tuple[Item, ...]:
     """Each f32 result rounded to the narrow type of the input that it is like."""
     floats = [item.dtype for item in inputs if isinstance(item, Value) and item.dtype.is_float]
     if not any(dtype in NARROW for dtype in floats):
@@ -32,7 +32,7 @@ def round_results(
     )
 
 
-def _target(inputs: Sequence[Slot | None], first: DType, like: Sequence[int], position: int) -> DType:
+def _target(inputs: Sequence[Item], first: DType, like: Sequence[int], position: int) -> DType:
     if not like:
         return first
     source = like[min(position, len(like) - 1)]

@@ -5,7 +5,7 @@
         ...
 
 A function takes a NodeContext and the node's inputs in order (None for one left out) and returns its outputs
-in order: one Value, or a tuple, in which None stands for an output that the node does not ask for. It may
+in order: one Value (or Items, a sequence), or a tuple, in which None stands for an output that the node does not ask for. It may
 return fewer than the operator has. It is only called with values whose types are known, and raises nothing
 but `ctx.error(...)`; a TypeError of an op constructor becomes an error that names the node.
 
@@ -21,17 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from repro.errors import InternalError
+from repro.frontend.scope import Item, Items
 from repro.ir.graph import Value
 
 if TYPE_CHECKING:
     from repro.frontend.context import NodeContext
 
-Slot = Value | tuple[Value, ...]
-"""What a name in a model stands for: a tensor, or a sequence of tensors."""
-
-Result = Value | Sequence[Slot | None]
 Function = Callable[..., Any]
-"""(ctx, *inputs) -> Result; typed by each function itself."""
+"""(ctx, *inputs) -> Value | Items | Sequence[Item]; typed by each function itself."""
 
 STAYS_WIDE = -1
 """In `like`: the result is f32 whatever the inputs are."""
@@ -48,7 +45,6 @@ class OnnxOp:
     function: Function
     moves: bool
     like: tuple[int, ...]
-    sequence: bool
 
     def covers(self, opset: int) -> bool:
         return self.since <= opset and (self.until is None or opset <= self.until)
@@ -64,15 +60,11 @@ def onnx_op(
     domain: str = "",
     moves: bool = False,
     like: Sequence[int] = (),
-    sequence: bool = False,
 ) -> Callable[[Function], Function]:
-    """Register a function for opsets `since` to `until` (inclusive). May be stacked for several names or ranges.
-
-    `sequence=True`: the function returns one sequence (a tuple of Values), not a tuple of outputs.
-    """
+    """Register a function for opsets `since` to `until` (inclusive). May be stacked for several names or ranges."""
 
     def register(function: Function) -> Function:
-        made = OnnxOp(domain, name, since, until, function, moves, tuple(like), sequence)
+        made = OnnxOp(domain, name, since, until, function, moves, tuple(like))
         others = _TABLE.setdefault((domain, name), [])
         for other in others:
             if other.covers(since) or made.covers(other.since):
@@ -99,16 +91,14 @@ def registered() -> tuple[OnnxOp, ...]:
     return tuple(op for key in sorted(_TABLE) for op in sorted(_TABLE[key], key=lambda op: op.since))
 
 
-def _arguments(results: Any) -> tuple[Slot | None, ...]:
-    return (results,) if isinstance(results, Value) else tuple(results)
+def _arguments(results: Any) -> tuple[Item, ...]:
+    return (results,) if isinstance(results, Value | Items) else tuple(results)
 
 
-def apply(op: OnnxOp, ctx: NodeContext, inputs: Sequence[Slot | None]) -> tuple[Slot | None, ...]:
+def apply(op: OnnxOp, ctx: NodeContext, inputs: Sequence[Item]) -> tuple[Item, ...]:
     """Call a function under rule 3."""
     from repro.frontend.narrow import round_results, widen
 
-    if op.sequence:
-        return (tuple(op.function(ctx, *inputs)),)
     if op.moves:
         return _arguments(op.function(ctx, *inputs))
     return round_results(inputs, _arguments(op.function(ctx, *widen(inputs))), op.like)

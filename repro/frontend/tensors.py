@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from repro.errors import ReproError
-from repro.frontend.limits import RANK, TENSOR_BYTES
+from repro.frontend.limits import RANK, check_tensor_size
 from repro.ir.types import (
     BF16,
     BOOL,
@@ -83,16 +83,8 @@ def type_of(tensor: TensorProto) -> TensorType:
     if min(shape, default=0) < 0:
         raise ReproError(f"{what} has a negative extent", found=str(list(shape)), expected="extents of 0 and up")
     made = TensorType(dtype_of(tensor.data_type, what), shape)
-    check_size(made, what)
+    check_tensor_size(shape, made.dtype.bytes, node=tensor.name)
     return made
-
-
-def check_size(kind: TensorType, what: str) -> None:
-    """Refuse a tensor over the limit."""
-    if kind.nbytes > TENSOR_BYTES:
-        raise ReproError(
-            f"{what} is too large", found=f"{kind}, {kind.nbytes} bytes", expected=f"at most {TENSOR_BYTES} bytes"
-        )
 
 
 def read_array(tensor: TensorProto, folder: Path | None) -> tuple[Array, DType]:
