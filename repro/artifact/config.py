@@ -78,6 +78,8 @@ class Entry:
     outputs: tuple[Value, ...]
     weights: tuple[int, ...]
     """Position in `Config.weights` for each parameter slot of the graph."""
+    index_checks: tuple[str, ...]
+    """The source of each row of the program's last output, a report of indices out of range; empty: no report."""
 
 
 @dataclass(frozen=True)

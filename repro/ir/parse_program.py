@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from repro.ir.loops import Kernel
 from repro.ir.program import Branch, Buffer, Call, CountedLoop, Program, Step, While
+from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import BY_NAME
 
 
@@ -76,3 +77,20 @@ class _Parser:
                 case _:
                     raise ValueError(f"unknown step {line!r}")
         raise ValueError("the text ends inside a block")
+
+
+def parse_schedule(text: str) -> Schedule:
+    """The inverse of `Schedule.text`. Raises ValueError."""
+    parts = [word.partition("=")[::2] for word in text.split()]
+    names = [name for name, _ in parts]
+    values = [value for _, value in parts]
+    if names[:3] != ["axis", "width", "block"]:
+        raise ValueError(f"not a schedule: {text!r}")
+    axis = None if values[0] == "-" else int(values[0])
+    tile = None
+    if len(parts) > 3:
+        if names[3:] != ["tile", "block", "turn"]:
+            raise ValueError(f"not a schedule: {text!r}")
+        (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
+        tile = ContractionTile(int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
+    return Schedule(axis, int(values[1]), int(values[2]), tile)

@@ -50,7 +50,7 @@ def test_every_type_is_drawn(dtype) -> None:
 def test_the_first_draws_are_these() -> None:
     """Written down, so that golden inputs never change by accident."""
     floats, indices = draw((TensorType(F32, (3,)), TensorType(I64, (4,))), {1: 96}, seed=0)
-    assert [hex(word) for word in floats.view(np.uint32)] == ["0x3f192f9c", "0x3f7477f6", "0xbf6a8e14"]
+    assert [hex(word) for word in floats.view(np.uint32)] == ["0x3f192f9c", "0x3f7477f8", "0xbf6a8e10"]
     assert indices.tolist() == [5, 64, 58, 46]
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from repro.ir import index as ix
 from repro.ir.loops import BufferParameter, Kernel, Store, load
-from repro.ir.parse_program import parse_program
+from repro.ir.parse_program import parse_program, parse_schedule
 from repro.ir.program import INPUT, OUTPUT, PARAMETER, TEMPORARY, Branch, Buffer, Call, CountedLoop, Program, While
+from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import BOOL, F32
 
 AXIS = ix.axis(0, 8)
@@ -65,3 +66,23 @@ def test_a_missing_line_is_noticed(line: int) -> None:
 def test_what_is_no_program(text: str) -> None:
     with pytest.raises(ValueError, match="parse"):
         parse_program(text, kernel, constant)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule(None, 1, 1),
+        Schedule(2, 16, 8192),
+        Schedule(None, 16, 1, ContractionTile(14, 2, 448, 256)),
+        Schedule(None, 4, 1, ContractionTile(8, 3, 32, 12, 2)),
+    ],
+    ids=lambda schedule: schedule.text,
+)
+def test_a_schedule_reads_back(schedule: Schedule) -> None:
+    assert parse_schedule(schedule.text) == schedule
+
+
+@pytest.mark.parametrize("text", ["", "axis=1", "axis=1 width=2 block=x", "axis=1 width=2 block=3 tile=1x2"])
+def test_what_is_no_schedule(text: str) -> None:
+    with pytest.raises(ValueError, match=r"schedule|invalid"):
+        parse_schedule(text)

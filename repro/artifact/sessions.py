@@ -1,0 +1,159 @@
+"""Running an entry by the names of its inputs and outputs, on whatever runs it underneath."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from passes.prepare import canonical_outputs
+from repro.artifact.compiling import CompiledProgram
+from repro.artifact.config import Entry, Value
+from repro.errors import ReproError
+from repro.ir.graph import Graph
+from repro.ir.types import Array, TensorType, parse_type, to_face, to_storage
+from repro.numerics.host_mode import exact_arithmetic
+from repro.ops.record import evaluate
+from repro.runtime.session import CpuExecutable
+from repro.targets import cpu
+
+
+class Executable(Protocol):
+    """A program that can be run on storage arrays, by position."""
+
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]: ...
+
+    def set_parameter(self, position: int, value: Array) -> None: ...
+
+    def parameter(self, position: int) -> Array | None: ...
+
+
+class ReferenceExecutable:
+    """The reference on the imported graph: no pass but the canonical NaN of outputs, no kernel, no code.
+
+    The report of indices is not the model's own; it is evaluated on the graph that has it.
+    """
+
+    def __init__(self, graph: Graph, reporting: Graph | None, parameters: Sequence[Array]) -> None:
+        self._graph = canonical_outputs(graph)
+        self._report = None if reporting is None else Graph(reporting.arguments, reporting.results[-1:])
+        self._parameters = list(parameters)
+
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        with exact_arithmetic():
+            outputs = evaluate(self._graph, inputs, self._parameters)
+            report = () if self._report is None else evaluate(self._report, inputs, self._parameters)
+        return (*outputs, *report)
+
+    def set_parameter(self, position: int, value: Array) -> None:
+        self._parameters[position] = value
+
+    def parameter(self, position: int) -> Array | None:
+        return self._parameters[position].copy()
+
+
+def open_cpu(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> CpuExecutable:
+    """Load a compiled program into this process. Raises ReproError if this host cannot run its machine's code."""
+    reason = cpu.runs_here(compiled.machine)
+    if reason is not None:
+        raise ReproError(f"target {compiled.machine.name} does not run here", found=reason)
+    code = cpu.Code((*compiled.kernel_objects, compiled.program_object))
+    executable = CpuExecutable(compiled.program, code, cpu.scratch_bytes(compiled.program, compiled.schedules), threads)
+    for position, value in enumerate(parameters):
+        executable.set_parameter(position, value)
+    return executable
+
+
+def accept(array: object, value: Value, what: str = "input") -> Array:
+    """The storage array of a user's array that has exactly the stated type. Raises ReproError for another."""
+    kind = parse_type(value.type)
+    given = np.asarray(array)
+    if given.dtype.kind == "V" and given.dtype.itemsize == kind.dtype.bytes and given.dtype.names is None:
+        given = given.view(kind.dtype.face)  # .npz knows no bf16 and no f8: it hands them back as raw bytes
+    if given.dtype.newbyteorder("=") != kind.dtype.face or given.shape != kind.shape:
+        raise ReproError(
+            f"{what} '{value.name}' has another type",
+            found=f"{given.dtype.name}{list(given.shape)}",
+            expected=f"{kind.dtype.face.name}{list(kind.shape)}",
+        )
+    return to_storage(given, kind.dtype)
+
+
+def match(arrays: Mapping[str, object], values: Sequence[Value], what: str = "input") -> list[Array]:
+    """Storage arrays in the order of `values`. Raises ReproError for a missing or an unknown name."""
+    names = [value.name for value in values]
+    missing = [name for name in names if name not in arrays]
+    unknown = [name for name in arrays if name not in names]
+    if missing or unknown:
+        wrong = f"{what}s are {'missing' if missing else 'unknown'}: {', '.join(missing or unknown)}"
+        raise ReproError(wrong, found=", ".join(sorted(arrays)) or "none", expected=", ".join(names) or "none")
+    return [accept(arrays[value.name], value, what) for value in values]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter slot as users see it."""
+
+    name: str
+    type: TensorType
+
+
+class Session:
+    """An entry, ready to run. `run` and `state` speak in names and in arrays of the users' types."""
+
+    def __init__(self, entry: Entry, executable: Executable, parameters: Sequence[Parameter]) -> None:
+        self.entry = entry
+        self._executable = executable
+        self._parameters = tuple(parameters)
+
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+        """Outputs by name. Raises ReproError for inputs that do not fit, and for an index out of range."""
+        results = self._executable.run([array.reshape(-1) for array in match(inputs, self.entry.inputs)])
+        if self.entry.index_checks:
+            _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
+        outputs: dict[str, Array] = {}
+        for value, array in zip(self.entry.outputs, results, strict=False):
+            kind = parse_type(value.type)
+            outputs[value.name] = to_face(array.reshape(kind.shape), kind.dtype)
+        return outputs
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """The parameters by name, as they are now (copies)."""
+        found: dict[str, Array] = {}
+        for position, parameter in enumerate(self._parameters):
+            array = self._executable.parameter(position)
+            if array is not None:
+                found[parameter.name] = to_face(array.reshape(parameter.type.shape), parameter.type.dtype)
+        return found
+
+    @state.setter
+    def state(self, values: Mapping[str, object]) -> None:
+        positions = {parameter.name: position for position, parameter in enumerate(self._parameters)}
+        for name, array in values.items():
+            if name not in positions:
+                raise ReproError("no such parameter", found=name, expected=", ".join(positions))
+            parameter = self._parameters[positions[name]]
+            stored = accept(array, Value(name, str(parameter.type)), "parameter")
+            self._executable.set_parameter(positions[name], stored)
+
+
+def _raise_for(sources: Sequence[str], report: Array) -> None:
+    """Each row: whether an index was out of range, its position in the node's indices, its value."""
+    for source, (found, position, value) in zip(sources, report.tolist(), strict=True):
+        if found:
+            op, _, node = source.partition(" ")
+            raise ReproError(
+                "an index is out of range",
+                op=op,
+                node=node or None,
+                found=f"index {value} at position {position} of the indices",
+                expected="an index inside the extent of what is indexed",
+                next="the contract gives such an element a defined value, but a run reports it",
+            )
+
+
+OpenExecutable = Callable[[str, int], Executable]
+"""From a target's name and a number of threads."""
