@@ -50,6 +50,20 @@ MAX_UNROLLED_STEPS = 4096
 """A loop that has to be unrolled (shapes change from step to step) may have this many iterations."""
 
 
+MAX_UNROLLED_NODES = 100_000
+"""ONNX nodes that the unrolling of loops may add."""
+
+
+def domain_of(domain: str) -> str:
+    """The domain of an operator; `ai.onnx` is another name of the default one."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def call_key(node: onnx.NodeProto) -> tuple[str, str, str]:
+    """What a node calls, if that is a local function."""
+    return domain_of(node.domain), node.op_type, node.overload
+
+
 def check_tensor_size(shape: Sequence[int], width: int, op: str | None = None, node: str | None = None) -> None:
     """Refuse a tensor of `width` bytes an element over the limit, before memory is taken."""
     size = math.prod(shape) * width

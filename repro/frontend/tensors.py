@@ -63,14 +63,14 @@ _FIELDS: dict[DType, str] = {
 }  # fmt: skip
 
 
-def dtype_of(code: int, what: str) -> DType:
+def dtype_of(code: int, what: str, node: str | None = None) -> DType:
     """The dtype of an ONNX element type; `what` names the thing that has it."""
     found = DTYPES.get(code)
     if found is None:
         known = TensorProto.DataType.values()
         name = TensorProto.DataType.Name(code) if code in known else str(code)
         expected = ", ".join(dtype.name for dtype in DTYPES.values())
-        raise ReproError(f"{what} has an element type that is not supported", found=name, expected=expected)
+        raise ReproError(f"{what} has an element type that is not supported", node=node, found=name, expected=expected)
     return found
 
 

@@ -1,0 +1,12 @@
+"""ONNX in: reading with limits, import to the canonical graph, operators by family."""
+
+from repro.frontend import families as families
+from repro.frontend.bindings import parse_bindings, parse_settings
+from repro.frontend.importer import Imported, ParameterSlot, Port, import_model
+from repro.frontend.load import LoadedModel, load_model
+from repro.frontend.registry import onnx_op, registered_ops
+
+__all__ = [
+    "Imported", "LoadedModel", "ParameterSlot", "Port", "import_model", "load_model", "onnx_op", "parse_bindings",
+    "parse_settings", "registered_ops",
+]  # fmt: skip

@@ -1,0 +1,465 @@
+"""ONNX to Graph: names resolved on demand from the outputs, shapes static, constants folded.
+
+Only what the outputs need is imported. Every node goes through the function registered for its operator
+(`repro.frontend.registry`); local functions are expanded in place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from repro.errors import ReproError
+from repro.frontend import attributes, dispatch
+from repro.frontend.bindings import Bindings, input_tensor, input_type, set_value
+from repro.frontend.context import NodeContext
+from repro.frontend.folding import Folder, dependencies
+from repro.frontend.limits import MAX_UNROLLED_NODES, call_key, domain_of
+from repro.frontend.load import LoadedModel, check_opset, function_opsets
+from repro.frontend.registry import OnnxOp, find_op
+from repro.frontend.scope import Body, Item, Items, Region, Scope
+from repro.frontend.tensors import dtype_of
+from repro.ir.graph import Graph, Locations, Value, argument, canonicalise, constant, parameter
+from repro.ir.types import Array, DType, TensorType
+from repro.numerics.host_mode import exact_arithmetic
+from repro.numerics.numpy_scalars import canonicalize
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the model: its ONNX name and static type."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class ParameterSlot:
+    """A parameter: the initializer's name, its type, its initial value (storage array), whether training may change it."""
+
+    name: str
+    type: TensorType
+    initial: Array
+    trainable: bool
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a canonical graph. Inputs, outputs, parameters and random nodes are positional; names stay here."""
+
+    graph: Graph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    parameters: tuple[ParameterSlot, ...]
+    random_nodes: tuple[str, ...]
+    locations: Locations
+    bound: dict[str, int]
+    opsets: dict[str, int]
+    warnings: tuple[str, ...]
+
+
+def import_model(
+    loaded: LoadedModel,
+    bind: Mapping[str, int] | None = None,
+    set_values: Mapping[str, Any] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+) -> Imported:
+    """The canonical graph of a model's outputs.
+
+    `bind` fixes dimensions by symbol or `INPUT[AXIS]`, `set_values` fixes whole inputs, `input_shapes` gives
+    the rest. `seed` is the 64-bit key of random nodes without a seed of their own. Raises ReproError.
+    """
+    with exact_arithmetic():
+        return Importer(loaded, seed).run(bind or {}, set_values or {}, input_shapes or {})
+
+
+class Importer:
+    """One import: parameters, folding, locations and budgets of one model."""
+
+    def __init__(self, loaded: LoadedModel, seed: int = 0) -> None:
+        self.loaded, self.seed = loaded, seed & ((1 << 64) - 1)
+        self.folder = Folder(lambda node: self._initial[str(node["identity"])][1])
+        self.locations: Locations = {}
+        self.random_names: dict[str, str] = {}
+        self.warnings: dict[str, None] = {}
+        self._initial: dict[str, tuple[TensorType, Array]] = {}
+        self._bodies: dict[str, Body] = {}
+        self._input_names: list[str] = []
+        self._left = 2 * loaded.expanded_nodes + MAX_UNROLLED_NODES
+
+    def run(
+        self, bind: Mapping[str, int], set_values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+    ) -> Imported:
+        body = Body.of_graph(self.loaded.proto.graph)
+        scope = Scope(body, self.loaded.opsets, {})
+        inputs, bound = self._bind_inputs(scope, bind, set_values, shapes)
+        self.resolve(scope, body.outputs)
+        results = [self._output(scope, item) for item in self.loaded.proto.graph.output]
+        graph = Graph(tuple(port.type for port in inputs), tuple(results))
+        canonical = canonicalise(graph, self.locations)
+        outputs = zip(body.outputs, canonical.graph.types, strict=True)
+        return Imported(
+            graph=canonical.graph,
+            inputs=tuple(inputs),
+            outputs=tuple(Port(name, kind) for name, kind in outputs),
+            parameters=tuple(self._slot(str(name)) for name in canonical.parameters),
+            random_nodes=tuple(self.random_names[str(name)] for name in canonical.random),
+            locations=_kept(self.locations, canonical.graph),
+            bound=bound,
+            opsets=dict(self.loaded.opsets),
+            warnings=tuple(self.warnings),
+        )
+
+    # ── inputs, parameters, outputs ─────────────────────────────────────────────────────────────────
+
+    def _bind_inputs(
+        self,
+        scope: Scope,
+        bind: Mapping[str, int],
+        set_values: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]],
+    ) -> tuple[list[Port], dict[str, int]]:
+        bindings = Bindings(bind)
+        proto = self.loaded.proto.graph
+        real = [item for item in proto.input if item.name not in scope.body.initializers]
+        names = [item.name for item in real]
+        if len(set(names)) != len(names):
+            raise ReproError("two inputs have one name", found=", ".join(names), expected="distinct names")
+        overridable = {item.name: item for item in proto.input}
+        _refuse_unknown("--set", set_values, list(overridable))
+        _refuse_unknown("a given input shape", shapes, list(overridable))
+        for name, value in set_values.items():
+            dtype, array = set_value(overridable[name], value)
+            scope.items[name] = self.constant(array, dtype)
+            declared = input_tensor(overridable[name])[1]
+            if declared is not None:
+                bindings.learn(name, declared, array.shape)
+        for item in real:
+            declared = input_tensor(item)[1]
+            if item.name in shapes and declared is not None:
+                bindings.learn(item.name, declared, shapes[item.name])
+        ports = [Port(i.name, input_type(i, bindings, shapes)) for i in real if i.name not in set_values]
+        bindings.check(names)
+        for index, port in enumerate(ports):
+            scope.items[port.name] = argument(index, port.type)
+        self._input_names = [port.name for port in ports]
+        return ports, {name: bindings.known.get(name, bindings.given.get(name, 0)) for name in sorted(bindings.used)}
+
+    def initializer(self, scope: Scope, name: str) -> Value:
+        """A float initializer is a parameter, everything else a constant."""
+        tensor = scope.body.initializers[name]
+        dtype, array = self.loaded.tensor(tensor)
+        identity = f"{scope.path}{name}"
+        if not dtype.is_float:
+            return self.constant(array, dtype)
+        kind = TensorType(dtype, array.shape)
+        self._initial[identity] = (kind, array)
+        return parameter(identity, kind)
+
+    def constant(self, array: Array, dtype: DType) -> Value:
+        """A constant from a storage array; NaNs take their canonical bits."""
+        return constant(canonicalize(array, dtype), dtype)
+
+    def _slot(self, name: str) -> ParameterSlot:
+        kind, array = self._initial[name]
+        return ParameterSlot(name, kind, array, kind.dtype.is_float and kind.rank > 0)
+
+    def _output(self, scope: Scope, declared: onnx.ValueInfoProto) -> Value:
+        _, item = scope.find(declared.name)
+        if not isinstance(item, Value):
+            found = "nothing" if item is None else f"a sequence of {len(item.values)} values"
+            raise ReproError(f"output '{declared.name}' is not a tensor", found=found, expected="a tensor")
+        if declared.type.HasField("tensor_type"):
+            self._check_declared(declared, item.type)
+        return item
+
+    def _check_declared(self, declared: onnx.ValueInfoProto, kind: TensorType) -> None:
+        tensor = declared.type.tensor_type
+        if tensor.elem_type and dtype_of(tensor.elem_type, f"output '{declared.name}'") is not kind.dtype:
+            raise ReproError(
+                "shape or dtype conflicts",
+                node=declared.name,
+                found=f"output '{declared.name}' is {kind}",
+                expected=f"{dtype_of(tensor.elem_type, 'it')} as the model declares it",
+            )
+        dims = tensor.shape.dim
+        fixed = [dim.dim_value for dim in dims]
+        agrees = len(fixed) == kind.rank and all(a in (0, -1, b) for a, b in zip(fixed, kind.shape, strict=True))
+        if tensor.HasField("shape") and not agrees:
+            said = [dim.dim_param or dim.dim_value for dim in dims]
+            self.warn(f"output '{declared.name}' is declared {said}; with these bindings it is {list(kind.shape)}")
+
+    # ── bodies ──────────────────────────────────────────────────────────────────────────────────────
+
+    def resolve(self, scope: Scope, names: Iterable[str]) -> None:
+        """Imports what makes the names of this scope, operands first, without recursion over nodes."""
+        stack = list(reversed([*names]))
+        waiting: set[int] = set()
+        while stack:
+            name = stack[-1]
+            if not name or name in scope.items:
+                stack.pop()
+                continue
+            index = scope.body.producer.get(name)
+            if index is None:
+                self._leaf(scope, name)
+                stack.pop()
+                continue
+            missing = self._missing(scope, index)
+            if not missing:
+                self._node(scope, index)
+                waiting.discard(index)
+                stack.pop()
+                continue
+            if index in waiting and any(scope.body.producer.get(other) in waiting for other in missing):
+                node = scope.body.nodes[index]
+                raise ReproError("the graph has a cycle", node.op_type, node.name, f"it needs its own result '{name}'")
+            waiting.add(index)
+            stack.extend(reversed(missing))
+
+    def _leaf(self, scope: Scope, name: str) -> None:
+        if name in scope.body.initializers:
+            scope.items[name] = self.initializer(scope, name)
+            return
+        known, _ = scope.find(name)
+        if not known:
+            raise ReproError(
+                "a name stands for nothing",
+                found=f"'{name}' is read, but no node, input or initializer makes it",
+                expected="every operand to be made somewhere",
+                next="check the model: it may be cut out of a larger one",
+            )
+
+    def _missing(self, scope: Scope, index: int) -> list[str]:
+        """Names that a node still needs; those its subgraphs read are asked for once its inputs are there."""
+        node = scope.body.nodes[index]
+        missing = [name for name in node.input if not self._ready(scope, name)]
+        if missing or not scope.body.children(index):
+            return missing
+        return [
+            name for child in self._live_children(scope, index) for name in child.free if not self._ready(scope, name)
+        ]
+
+    def _ready(self, scope: Scope, name: str) -> bool:
+        return not name or name in scope.items or (not scope.defines(name) and scope.find(name)[0])
+
+    def _live_children(self, scope: Scope, index: int) -> tuple[Body, ...]:
+        """The subgraphs of a node; of an If whose condition is known, only the branch taken."""
+        node, children = scope.body.nodes[index], scope.body.children(index)
+        if node.op_type != "If" or len(children) != 2:
+            return children
+        _, condition = scope.find(node.input[0]) if node.input else (False, None)
+        known = self.static(scope, condition) if isinstance(condition, Value) else None
+        if known is None or known.size != 1:
+            return children
+        graphs = [item.name for item in node.attribute if item.type == onnx.AttributeProto.GRAPH]
+        wanted = "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"
+        return tuple(child for name, child in zip(graphs, children, strict=True) if name == wanted)
+
+    def subgraph(
+        self,
+        ctx: NodeContext,
+        body: Body,
+        inputs: Sequence[Item],
+        region: Region | None = None,
+        iteration: Value | None = None,
+        label: str = "",
+    ) -> tuple[Item, ...]:
+        """The outputs of a subgraph on given inputs: in place, or inside a region."""
+        if len(inputs) != len(body.inputs):
+            raise ctx.error(
+                "a subgraph has the wrong number of inputs", f"{len(body.inputs)} inputs", f"{len(inputs)} inputs"
+            )
+        path = f"{ctx.name}{label}/"
+        scope = Scope(body, ctx.scope.opsets, ctx.scope.attributes, path, ctx.scope, region, iteration)
+        scope.items.update(zip(body.inputs, inputs, strict=True))
+        self.resolve(scope, body.outputs)
+        return tuple(scope.find(name)[1] for name in body.outputs)
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _node(self, scope: Scope, index: int) -> None:
+        self._left -= 1
+        node = scope.body.nodes[index]
+        if self._left < 0:
+            raise ReproError(
+                "loops of the model unroll to too many nodes",
+                node.op_type,
+                node.name,
+                expected=f"at most {MAX_UNROLLED_NODES} nodes from unrolling",
+                next="keep shapes the same in every iteration, so that a loop can stay a loop",
+            )
+        inputs = tuple(scope.find(name)[1] for name in node.input)
+        results = self._call(scope, index, inputs)
+        folded = [self._folded(item) for item in results]
+        for name, item in zip(node.output, folded, strict=False):
+            if name:
+                scope.items[name] = item
+        for name in node.output[len(folded) :]:
+            if name:
+                scope.items[name] = None
+
+    def _call(self, scope: Scope, index: int, inputs: tuple[Item, ...]) -> tuple[Item, ...]:
+        node = scope.body.nodes[index]
+        function = self.loaded.functions.get(call_key(node))
+        if function is not None:
+            return self._function(scope, node, function, inputs)
+        op = self._operator(scope, node)
+        ctx = NodeContext(self, scope, index, inputs)
+        results = dispatch.call(ctx, op, inputs)
+        self._locate(results, f"{ctx.op_type} {ctx.name}")
+        return results
+
+    def _operator(self, scope: Scope, node: onnx.NodeProto) -> OnnxOp:
+        domain = domain_of(node.domain)
+        version = scope.opsets.get(domain, 1)
+        check_opset(domain, version, node.op_type, node.name)
+        op = find_op(domain, node.op_type, version)
+        if op is None:
+            raise self._unknown_ops()
+        return op
+
+    def _function(
+        self, scope: Scope, node: onnx.NodeProto, function: onnx.FunctionProto, inputs: tuple[Item, ...]
+    ) -> tuple[Item, ...]:
+        """A call of a local function, expanded in place with its own opsets and attributes."""
+        key = "\n".join(call_key(node))
+        body = self._bodies.get(key)
+        if body is None:
+            body = self._bodies[key] = Body.of_function(function)
+        if len(inputs) > len(body.inputs) or len(node.output) > len(body.outputs):
+            raise ReproError(
+                "a call does not fit its function",
+                node.op_type,
+                node.name,
+                found=f"{len(inputs)} inputs, {len(node.output)} outputs",
+                expected=f"at most {len(body.inputs)} inputs, {len(body.outputs)} outputs",
+            )
+        given = attributes.resolve(node, scope.attributes)
+        defaults = {item.name: item for item in function.attribute_proto}
+        own = node.name or next((name for name in node.output if name), node.op_type)
+        inner = Scope(body, function_opsets(function), {**defaults, **given}, f"{scope.path}{own}/")
+        inner.items.update(dict.fromkeys(body.inputs))
+        inner.items.update(zip(body.inputs, inputs, strict=False))
+        inner.iteration = scope.linear_iteration()
+        wanted = [name for name, asked in zip(body.outputs, node.output, strict=False) if asked]
+        self.resolve(inner, wanted)
+        return tuple(inner.items.get(name) if name in wanted else None for name in body.outputs)
+
+    def _folded(self, item: Item) -> Item:
+        if isinstance(item, Value):
+            return self.folder.fold(item)
+        return None if item is None else Items(tuple(self.folder.fold(value) for value in item.values))
+
+    def _locate(self, results: Iterable[Item], source: str) -> None:
+        """Gives every node that is new a source location."""
+        items = [item for item in results if item is not None]
+        values = [value for item in items for value in (item.values if isinstance(item, Items) else (item,))]
+        stack = [value.node for value in values]
+        while stack:
+            node = stack.pop()
+            if node in self.locations or node.op in ("argument", "parameter", "constant"):
+                continue
+            self.locations[node] = source
+            stack.extend(operand.node for operand in node.operands)
+
+    # ── what functions of operators ask ─────────────────────────────────────────────────────────────
+
+    def static(self, scope: Scope, value: Value) -> Array | None:
+        """The storage array of a value that is known at build, looking through the regions around."""
+        place: Scope | None = scope
+        while place is not None and value.node.op == "argument":
+            if place.region is not None:
+                outer = place.region.outside(value)
+                if outer is None:
+                    return None
+                value = outer
+            place = place.outer
+        return self.folder.static(value)
+
+    def sources(self, scope: Scope, value: Value) -> tuple[str, ...]:
+        """Names of the model's inputs that a value depends on; none are known inside a region."""
+        place: Scope | None = scope
+        while place is not None:
+            if place.region is not None:
+                outer = place.region.outside(value)
+                if outer is None:
+                    return ()
+                value = outer
+            place = place.outer
+        found = [node["index"] for node in dependencies([value]) if node.op == "argument"]
+        return tuple(self._input_names[index] for index in found if index < len(self._input_names))
+
+    def warn(self, text: str) -> None:
+        """Notes something that the user should know; each text once."""
+        self.warnings.setdefault(text)
+
+    def _unknown_ops(self) -> ReproError:
+        """One error for every operator of the model that is not supported, with counts."""
+        counts: Counter[str] = Counter()
+        pending: list[tuple[Body, Mapping[str, int]]] = [(Body.of_graph(self.loaded.proto.graph), self.loaded.opsets)]
+        visited: set[tuple[str, str, str]] = set()
+        while pending:
+            body, opsets = pending.pop()
+            for index in _reached(body):
+                node = body.nodes[index]
+                pending.extend((child, opsets) for child in body.children(index))
+                function = self.loaded.functions.get(call_key(node))
+                if function is not None:
+                    if call_key(node) not in visited:
+                        visited.add(call_key(node))
+                        pending.append((Body.of_function(function), function_opsets(function)))
+                    continue
+                domain = domain_of(node.domain)
+                version = opsets.get(domain, 1)
+                if find_op(domain, node.op_type, version) is None:
+                    counts[dispatch.unsupported(node.op_type, domain, version)] += 1
+        listed = ", ".join(f"{name} ×{count}" for name, count in sorted(counts.items()))
+        return ReproError(
+            "the model uses operators that are not supported",
+            found=listed,
+            expected="operators listed in docs/coverage.md, or local functions over them",
+            next="export with a decomposition of these operators, or add them (docs/adding-an-op.md)",
+        )
+
+
+def _reached(body: Body) -> list[int]:
+    """Nodes of a body that its outputs need, ascending."""
+    found: set[int] = set()
+    stack = list(body.outputs)
+    while stack:
+        index = body.producer.get(stack.pop())
+        if index is None or index in found:
+            continue
+        found.add(index)
+        stack.extend(body.nodes[index].input)
+        stack.extend(name for child in body.children(index) for name in child.free)
+    return sorted(found)
+
+
+def _refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ReproError(
+            f"{what} names no input of the model",
+            found=", ".join(unknown),
+            expected=f"one of {', '.join(known) or '(no inputs)'}",
+        )
+
+
+def _kept(locations: Locations, graph: Graph) -> Locations:
+    """The locations of the nodes of a graph, regions included, in the graph's order."""
+    found: Locations = {}
+    stack = [graph]
+    while stack:
+        for node in stack.pop().nodes:
+            if node in locations and node not in found:
+                found[node] = locations[node]
+            stack.extend(node.regions)
+    return found
+
