@@ -1,0 +1,62 @@
+"""Kernels as native code on flat arrays: compiled, loaded, run through the session's own road."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from passes.schedule import schedule as default_schedule
+from repro.ir.loops import Kernel
+from repro.ir.program import OUTPUT, Buffer, Call, Program
+from repro.ir.schedule import Schedule
+from repro.ir.types import Array, DType
+from repro.machines import CPUS, Machine
+from repro.numerics.numpy_scalars import canonicalize
+from repro.runtime.session import CpuExecutable
+from repro.targets import cpu
+
+HERE: list[Machine] = [machine for machine in CPUS.values() if cpu.runs_here(machine) is None]
+assert HERE, "this host runs no CPU machine: these tests would prove nothing"
+
+
+def single(kernel: Kernel) -> Program:
+    """A program of one call; every buffer is an output, so that a test can fill and read it."""
+    buffers = tuple(Buffer(b.dtype, b.elements, OUTPUT, number) for number, b in enumerate(kernel.buffers))
+    return Program((kernel,), buffers, (), (Call(0, tuple(range(len(buffers)))),), 0)
+
+
+def executable(program: Program, machine: Machine, schedules: Sequence[Schedule], threads: int = 1) -> CpuExecutable:
+    objects = [
+        cpu.compile_kernel(kernel.text, schedule, machine)
+        for kernel, schedule in zip(program.kernels, schedules, strict=True)
+    ]
+    code = cpu.load([*objects, cpu.compile_program(program, schedules, machine)])
+    return CpuExecutable(program, code, cpu.scratch_bytes(program, schedules), threads)
+
+
+def run_kernel(
+    kernel: Kernel, buffers: Sequence[Array], machine: Machine, schedule: Schedule | None = None, threads: int = 1
+) -> list[Array]:
+    """The buffers after the kernel ran once on copies of those given (flat storage arrays)."""
+    chosen = default_schedule(kernel, machine) if schedule is None else schedule
+    runner = executable(single(kernel), machine, [chosen], threads)
+    for mine, given in zip(runner.buffers.arrays, buffers, strict=True):
+        mine[:] = given
+    outputs = runner.run([])
+    runner.close()
+    return outputs
+
+
+def same(dtype: DType, found: Array, wanted: Array) -> bool:
+    """Equal bits, any NaN for any NaN."""
+    raw = np.dtype(f"u{dtype.bytes}")
+    left, right = (np.ascontiguousarray(canonicalize(array, dtype)).view(raw) for array in (found, wanted))
+    return np.array_equal(left, right)
+
+
+def differences(dtype: DType, found: Array, wanted: Array) -> list[tuple[int, object, object]]:
+    """The first places where bits differ, for a message."""
+    raw = np.dtype(f"u{dtype.bytes}")
+    left, right = (np.ascontiguousarray(canonicalize(array, dtype)).view(raw) for array in (found, wanted))
+    return [(int(at), found[at], wanted[at]) for at in np.nonzero(left != right)[0][:5]]
