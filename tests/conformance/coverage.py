@@ -1,0 +1,53 @@
+"""python -m tests.conformance.coverage: writes docs/coverage.md, cases per operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests.conformance.exceptions import EXCEPTIONS
+from tests.conformance.runner import Outcome, cases, run_case
+
+TARGET = Path(__file__).parents[2] / "docs" / "coverage.md"
+_HEAD = """\
+# Coverage of the ONNX operators
+
+Made by `python -m tests.conformance.coverage`; do not edit. A case of `onnx.backend.test` passes when the reference
+gives its values within the case's tolerance and this host's CPU code gives the reference's bits. A case counts for
+each operator in its graph. `folded` counts passing cases in which nothing was left to run after what the case fixes
+at build.
+
+| operator | cases | pass | folded | fail |
+|---|---|---|---|---|
+"""
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """The page for the outcomes of every case."""
+    total, passed, folded = Counter[str](), Counter[str](), Counter[str]()
+    for outcome in outcomes:
+        total.update(outcome.ops)
+        if not outcome.failure:
+            passed.update(outcome.ops)
+            folded.update(() if outcome.at_run_time else outcome.ops)
+    rows = [
+        f"| {op} | {total[op]} | {passed[op]} | {folded[op]} | {total[op] - passed[op]} |\n" for op in sorted(total)
+    ]
+    good = sum(not outcome.failure for outcome in outcomes)
+    summary = f"\n{good} of {len(outcomes)} cases pass.\n"
+    reasons = Counter(
+        EXCEPTIONS[outcome.name] for outcome in outcomes if outcome.failure and outcome.name in EXCEPTIONS
+    )
+    listed = "".join(
+        f"| {count} | {reason} |\n" for reason, count in sorted(reasons.items(), key=lambda r: (-r[1], r[0]))
+    )
+    return _HEAD + "".join(rows) + summary + "\n| cases | why they do not pass |\n|---|---|\n" + listed
+
+
+def main() -> None:
+    TARGET.write_text(table([run_case(name) for name in cases()]), encoding="utf-8")
+    print(f"wrote {TARGET}")
+
+
+if __name__ == "__main__":
+    main()
