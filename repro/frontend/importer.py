@@ -88,6 +88,7 @@ class Importer:
         self.random_names: dict[str, str] = {}
         self.warnings: dict[str, None] = {}
         self._initial: dict[str, tuple[TensorType, Array]] = {}
+        self._named: dict[str, list[onnx.TensorProto]] = {}
         self._bodies: dict[str, Body] = {}
         self._input_names: list[str] = []
         self._left = 2 * loaded.expanded_nodes + MAX_UNROLLED_NODES
@@ -154,12 +155,20 @@ class Importer:
         """A float initializer is a parameter, everything else a constant."""
         tensor = scope.body.initializers[name]
         dtype, array = self.loaded.tensor(tensor)
-        identity = f"{scope.path}{name}"
         if not dtype.is_float:
             return self.constant(array, dtype)
+        identity = self._identity(name, tensor)
         kind = TensorType(dtype, array.shape)
         self._initial[identity] = (kind, array)
         return parameter(identity, kind)
+
+    def _identity(self, name: str, tensor: onnx.TensorProto) -> str:
+        """One identity for each tensor of the model: its name, numbered where subgraphs use a name again."""
+        used = self._named.setdefault(name, [])
+        if not any(other is tensor for other in used):
+            used.append(tensor)
+        number = next(index for index, other in enumerate(used) if other is tensor)
+        return name if number == 0 else f"{name}#{number + 1}"
 
     def constant(self, array: Array, dtype: DType) -> Value:
         """A constant from a storage array; NaNs take their canonical bits."""
@@ -224,7 +233,8 @@ class Importer:
 
     def _leaf(self, scope: Scope, name: str) -> None:
         if name in scope.body.initializers:
-            scope.items[name] = self.initializer(scope, name)
+            made, region = self.initializer(scope, name), scope.around()
+            scope.items[name] = made if region is None else region.capture(made)
             return
         known, _ = scope.find(name)
         if not known:
@@ -346,7 +356,7 @@ class Importer:
         inner = Scope(body, function_opsets(function), {**defaults, **given}, f"{scope.path}{own}/")
         inner.items.update(dict.fromkeys(body.inputs))
         inner.items.update(zip(body.inputs, inputs, strict=False))
-        inner.iteration = scope.linear_iteration()
+        inner.iteration, inner.region = scope.linear_iteration(), scope.around()
         wanted = [name for name, asked in zip(body.outputs, node.output, strict=False) if asked]
         self.resolve(inner, wanted)
         return tuple(inner.items.get(name) if name in wanted else None for name in body.outputs)
@@ -372,26 +382,22 @@ class Importer:
 
     def static(self, scope: Scope, value: Value) -> Array | None:
         """The storage array of a value that is known at build, looking through the regions around."""
-        place: Scope | None = scope
-        while place is not None and value.node.op == "argument":
-            if place.region is not None:
-                outer = place.region.outside(value)
-                if outer is None:
-                    return None
-                value = outer
-            place = place.outer
+        region = scope.around()
+        while region is not None and value.node.op == "argument":
+            outer = region.outside(value)
+            if outer is None:
+                return None
+            value, region = outer, region.surroundings.around()
         return self.folder.static(value)
 
     def sources(self, scope: Scope, value: Value) -> tuple[str, ...]:
         """Names of the model's inputs that a value depends on; none are known inside a region."""
-        place: Scope | None = scope
-        while place is not None:
-            if place.region is not None:
-                outer = place.region.outside(value)
-                if outer is None:
-                    return ()
-                value = outer
-            place = place.outer
+        region = scope.around()
+        while region is not None:
+            outer = region.outside(value)
+            if outer is None:
+                return ()
+            value, region = outer, region.surroundings.around()
         found = [node["index"] for node in dependencies([value]) if node.op == "argument"]
         return tuple(self._input_names[index] for index in found if index < len(self._input_names))
 
@@ -462,4 +468,3 @@ def _kept(locations: Locations, graph: Graph) -> Locations:
                 found[node] = locations[node]
             stack.extend(node.regions)
     return found
-

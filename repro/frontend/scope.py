@@ -160,6 +160,13 @@ class Scope:
         """Whether a node or initializer of this body makes the name."""
         return name in self.body.producer or name in self.body.initializers
 
+    def around(self) -> Region | None:
+        """The region that this body stands in, directly or through bodies in place; None outside of all."""
+        place: Scope | None = self
+        while place is not None and place.region is None:
+            place = place.outer
+        return None if place is None else place.region
+
     def linear_iteration(self) -> Value | None:
         """Number of the current loop iteration, over all loops around; None outside loops (rule 16)."""
         if self.iteration is not None or self.outer is None:
