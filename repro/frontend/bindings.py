@@ -67,7 +67,9 @@ class Bindings:
             raise _conflict(name, f"rank {len(shape)}", f"rank {len(declared.dim)} as the model declares it")
         for axis, (dimension, extent) in enumerate(zip(declared.dim, shape, strict=True)):
             if dimension.dim_value > 0 and dimension.dim_value != extent:
-                raise _conflict(name, f"extent {extent} on axis {axis}", f"{dimension.dim_value} as the model declares it")
+                raise _conflict(
+                    name, f"extent {extent} on axis {axis}", f"{dimension.dim_value} as the model declares it"
+                )
             symbol = _symbol(dimension)
             if symbol and self.known.setdefault(symbol, extent) != extent:
                 raise _conflict(name, f"extent {extent} for {symbol} on axis {axis}", f"{symbol}={self.known[symbol]}")
@@ -127,12 +129,12 @@ def input_tensor(item: onnx.ValueInfoProto) -> tuple[DType, onnx.TensorShapeProt
         found = {None: "no type"}.get(kind, str(kind).removesuffix("_type"))
         raise ReproError(f"input '{item.name}' is not a tensor", node=item.name, found=found, expected="a tensor")
     tensor = item.type.tensor_type
-    return dtype_of(tensor.elem_type, f"input '{item.name}'", item.name), tensor.shape if tensor.HasField("shape") else None
+    return dtype_of(tensor.elem_type, f"input '{item.name}'", item.name), tensor.shape if tensor.HasField(
+        "shape"
+    ) else None
 
 
-def input_type(
-    item: onnx.ValueInfoProto, bindings: Bindings, shapes: Mapping[str, Sequence[int]]
-) -> TensorType:
+def input_type(item: onnx.ValueInfoProto, bindings: Bindings, shapes: Mapping[str, Sequence[int]]) -> TensorType:
     """The static type of a graph input, by what the model declares, bindings and given shapes."""
     dtype, declared = input_tensor(item)
     if declared is None:
@@ -143,9 +145,15 @@ def input_type(
     if item.name in shapes:
         extents = [int(extent) for extent in shapes[item.name]]
         for axis, dimension in enumerate(declared.dim):
-            bound = bindings.extent(item.name, axis, len(extents), dimension) if _is_bound(item.name, axis, bindings) else None
+            bound = (
+                bindings.extent(item.name, axis, len(extents), dimension)
+                if _is_bound(item.name, axis, bindings)
+                else None
+            )
             if bound not in (None, extents[axis]):
-                raise _conflict(item.name, f"extent {extents[axis]} on axis {axis} of the given input", f"{bound} as bound")
+                raise _conflict(
+                    item.name, f"extent {extents[axis]} on axis {axis} of the given input", f"{bound} as bound"
+                )
         bindings.used.update(filter(None, map(_symbol, declared.dim)))
     else:
         rank = len(declared.dim)
@@ -172,10 +180,15 @@ def set_value(item: onnx.ValueInfoProto, value: Any) -> tuple[DType, Array]:
         exact = bool(np.all(face == array))
     if not exact:
         raise ReproError(
-            f"--set {item.name}: the value does not fit the input's type", node=item.name, found=str(value)[:80], expected=str(dtype)
+            f"--set {item.name}: the value does not fit the input's type",
+            node=item.name,
+            found=str(value)[:80],
+            expected=str(dtype),
         )
     if declared is not None and len(declared.dim) != face.ndim:
         if face.size != 1 or any(dim.dim_value > 1 for dim in declared.dim):
-            raise _conflict(item.name, f"a value of rank {face.ndim}", f"rank {len(declared.dim)} as the model declares it")
+            raise _conflict(
+                item.name, f"a value of rank {face.ndim}", f"rank {len(declared.dim)} as the model declares it"
+            )
         face = face.reshape((1,) * len(declared.dim))
     return dtype, to_storage(face, dtype)

@@ -68,7 +68,11 @@ class NodeContext:
     # ── errors ──────────────────────────────────────────────────────────────────────────────────────
 
     def error(
-        self, what: str, found: str | None = None, expected: str | None = None, next: str | None = None  # noqa: A002
+        self,
+        what: str,
+        found: str | None = None,
+        expected: str | None = None,
+        next: str | None = None,  # noqa: A002
     ) -> ReproError:
         """An error at this node; raise it."""
         return ReproError(what, self.op_type, self.name, found, expected, next)

@@ -119,9 +119,7 @@ def _narrow(ctx: NodeContext, inputs: tuple[Item, ...], results: tuple[Item, ...
     return tuple(rounded)
 
 
-def _output_dtype(
-    names: tuple[tuple[str, ...], tuple[str, ...]], index: int, inputs: tuple[Item, ...]
-) -> DType | None:
+def _output_dtype(names: tuple[tuple[str, ...], tuple[str, ...]], index: int, inputs: tuple[Item, ...]) -> DType | None:
     takes, gives = names
     variable = gives[min(index, len(gives) - 1)]
     for position, item in enumerate(inputs):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-
 from repro.frontend.limits import MAX_FOLD_WORK, MAX_FOLDED_ELEMENTS, MAX_STATIC_WORK, MAX_TOTAL_FOLD_WORK
 from repro.ir.graph import Graph, Node, Value, constant, constant_array, rewrite
 from repro.ir.types import Array
@@ -149,5 +148,3 @@ def dependencies(values: Iterable[Value]) -> list[Node]:
             found.append(node)
         stack.extend(operand.node for operand in reversed(node.operands))
     return found
-
-

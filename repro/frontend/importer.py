@@ -39,7 +39,7 @@ class Port:
 
 @dataclass(frozen=True)
 class ParameterSlot:
-    """A parameter: the initializer's name, its type, its initial value (storage array), whether training may change it."""
+    """A parameter: its initializer's name, type, initial value (storage array), and whether training may change it."""
 
     name: str
     type: TensorType

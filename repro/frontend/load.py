@@ -1,4 +1,4 @@
-"""Reading a model: bytes to a `ModelProto`, with limits. No checker and no shape inference of onnx decides here."""
+"""Reading a model: bytes to a checked ModelProto. Nothing here trusts the file, or asks onnx's checker."""
 
 from __future__ import annotations
 
@@ -8,184 +8,183 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-from onnx import FunctionProto, ModelProto, OperatorSetIdProto, TensorProto
+import onnx
+from google.protobuf.message import DecodeError, EncodeError
 
 from repro.errors import ReproError
-from repro.frontend.limits import (
-    MODEL_BYTES,
-    NESTING,
-    NEWEST_OPSET,
-    OLDEST_OPSET,
-    TOTAL_NODES,
-    call_key,
-    domain_of,
-)
-from repro.frontend.scope import Body
+from repro.frontend.limits import MAX_MODEL_BYTES, FunctionKey, check_nesting, domain_of, function_key
 from repro.frontend.tensors import read_array
 from repro.ir.types import Array, DType
 
-FunctionKey = tuple[str, str, str]
-"""Domain, name, overload."""
+OLDEST_OPSET = 7
+NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
+NEWEST_IR = int(onnx.IR_VERSION)
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip file",
+    b"\x1f\x8b": "a gzip file",
+    b"\x89HDF": "an HDF5 file",
+    b"\x93NUM": "a NumPy array",
+    b"\x80\x02": "a Python pickle",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A parsed model.
+    """A model that parsed and passed the checks of nesting. `content` is the file as it was read.
 
-    `folder` is where its external data lies, None for a model without files. `functions` are its local
-    functions; `expanded_nodes` counts its nodes with every call of them expanded.
+    `folder` is where its external data lies, None for a model that came without files.
     """
 
-    proto: ModelProto
+    proto: onnx.ModelProto
+    content: bytes
+    path: Path | None
     folder: Path | None
-    name: str
     opsets: dict[str, int]
-    functions: dict[FunctionKey, FunctionProto]
+    functions: dict[FunctionKey, onnx.FunctionProto]
     expanded_nodes: int
 
-    def tensor(self, tensor: TensorProto, where: str | None = None) -> tuple[DType, Array]:
-        """A tensor's dtype and storage array (read-only, external data mapped); `where` names it in errors."""
+    @property
+    def name(self) -> str:
+        return self.path.stem if self.path else self.proto.graph.name or "model"
+
+    def tensor(self, tensor: onnx.TensorProto, where: str = "") -> tuple[DType, Array]:
+        """Element type and storage array (read-only) of a tensor, its external data mapped."""
         try:
             array, dtype = read_array(tensor, self.folder)
         except ReproError as error:
-            error.node = error.node or where or tensor.name
-            raise
+            node = error.node or where or tensor.name
+            raise ReproError(error.what, error.op, node, error.found, error.expected, error.next) from None
         return dtype, array
 
-    def read(self, tensor: TensorProto) -> memoryview:
-        """A tensor's raw little-endian bytes."""
-        _, array = self.tensor(tensor)
-        return memoryview(array.reshape(-1).view("u1")) if array.size else memoryview(b"")
+
+def load_model(source: str | Path | bytes | onnx.ModelProto, folder: Path | None = None) -> LoadedModel:
+    """A model from a path, its bytes, or a ModelProto; external data is looked up in `folder`.
+
+    Raises ReproError for anything that is not an ONNX model, and for nesting over the stated limits.
+    """
+    path: Path | None = None
+    if isinstance(source, onnx.ModelProto):
+        proto, content = source, _serialise(source)
+    else:
+        if not isinstance(source, bytes):
+            path = Path(source)
+            folder = folder or path.parent
+            source = _read(path)
+        content = source
+        proto = _parse(content, f"'{path}'" if path else "the given bytes")
+    _check_header(proto, f"'{path}'" if path else "the given model")
+    nodes = check_nesting(proto)
+    return LoadedModel(proto, content, path, folder, _opsets(proto.opset_import), _functions(proto), nodes)
 
 
-def load_model(source: str | Path | ModelProto, folder: Path | None = None) -> LoadedModel:
-    """Parse a model file, or take a parsed model (its external data in `folder`). Raises ReproError if it is none."""
-    if isinstance(source, ModelProto):
-        return _loaded(source, folder, source.graph.name or "model", "the model")
-    path = Path(source)
-    model = ModelProto()
+def _serialise(proto: onnx.ModelProto) -> bytes:
     try:
-        model.ParseFromString(_read(path))
-    except DecodeError:
-        raise _not_onnx(f"'{path.name}'", "bytes that do not parse: not ONNX, cut short, or nested too deep") from None
-    return _loaded(model, folder or path.parent, path.stem, f"'{path.name}'")
-
-
-def _loaded(model: ModelProto, folder: Path | None, name: str, what: str) -> LoadedModel:
-    if not model.HasField("graph") or model.ir_version < 1:
-        raise _not_onnx(what, "no graph" if model.ir_version >= 1 else "no IR version")
-    if not model.graph.output:
-        raise _not_onnx(what, "a graph without outputs")
-    functions = _functions(model)
-    body = Body.of_graph(model.graph)
-    return LoadedModel(model, folder, name, opsets_of(model.opset_import), functions, _Sizes(functions).of(body))
+        return proto.SerializeToString(deterministic=True)
+    except (ValueError, EncodeError) as error:  # over 2 GiB, or nested beyond protobuf's own limit
+        raise ReproError("the model cannot be serialised", found=str(error), expected="less than 2 GiB") from None
 
 
 def _read(path: Path) -> bytes:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ReproError("the model is not a file", found=str(path), expected="an .onnx file")
-        if status.st_size > MODEL_BYTES:
-            raise ReproError(
-                "the model file is too large",
-                found=f"{status.st_size} bytes",
-                expected=f"at most {MODEL_BYTES} bytes",
-                next="save the weights as external data",
-            )
-        return path.read_bytes()
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not block here
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ReproError("the model is not a file", found=f"'{path}'", expected="an .onnx file")
+            _check_file_size(status.st_size)
+            content = file.read(MAX_MODEL_BYTES + 1)
+            _check_file_size(len(content))
+            return content
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ReproError("the model cannot be read", found=f"{path}: {reason}", expected="an .onnx file") from None
+        found = f"'{path}': {error.strerror}"
+        raise ReproError("the model cannot be read", found=found, expected="a readable .onnx file") from None
 
 
-def _not_onnx(what: str, found: str) -> ReproError:
-    return ReproError(
-        f"{what} is not an ONNX model", found=found, expected="an ONNX ModelProto", next="export the model again"
-    )
-
-
-# ── opsets and functions ────────────────────────────────────────────────────────────────────────────
-
-
-def opsets_of(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
-    """Versions by domain. One domain in two versions is an error."""
-    found: dict[str, int] = {}
-    for item in imports:
-        domain, version = domain_of(item.domain), int(item.version)
-        if found.setdefault(domain, version) != version:
-            raise ReproError(
-                f"the operator set '{domain or 'ai.onnx'}' is imported twice",
-                found=f"versions {found[domain]} and {version}",
-                expected="one version",
-            )
-    return found
-
-
-def function_opsets(function: FunctionProto) -> dict[str, int]:
-    """The versions that a local function is written in."""
-    return opsets_of(function.opset_import)
-
-
-def check_opset(domain: str, version: int, op: str, node: str) -> None:
-    """Refuse a version of the default operator set that is not understood."""
-    if domain == "" and not OLDEST_OPSET <= version <= NEWEST_OPSET:
+def _check_file_size(size: int) -> None:
+    if size > MAX_MODEL_BYTES:
         raise ReproError(
-            "the opset version is not supported",
-            op,
-            node,
-            found=f"opset {version}",
-            expected=f"opset {OLDEST_OPSET} to {NEWEST_OPSET}",
-            next="convert the model with onnx.version_converter",
+            "the model file is over the size limit",
+            found=f"{size} bytes",
+            expected=f"at most {MAX_MODEL_BYTES} bytes",
+            next="keep the weights in external data",
         )
 
 
-def _functions(model: ModelProto) -> dict[FunctionKey, FunctionProto]:
-    found: dict[FunctionKey, FunctionProto] = {}
-    for function in model.functions:
-        key = (domain_of(function.domain), function.name, function.overload)
-        if key in found:
-            raise ReproError(f"the local function '{function.name}' is defined twice", expected="one definition")
-        found[key] = function
-    return found
+def _parse(content: bytes, where: str) -> onnx.ModelProto:
+    if not content:
+        raise _not_onnx(where, "an empty file")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError:
+        form = next((name for magic, name in _OTHER_FORMATS.items() if content.startswith(magic)), None)
+        raise _not_onnx(where, form or "bytes that do not parse as ONNX: another format, or truncated") from None
+    return proto
 
 
-class _Sizes:
-    """Node counts with calls expanded, by adding up: never by expanding."""
+def _not_onnx(where: str, found: str) -> ReproError:
+    return ReproError(
+        "this is not a readable ONNX model",
+        found=f"{where}: {found}",
+        expected="a ModelProto as ONNX defines it",
+        next="check that the file is complete and is the .onnx file itself",
+    )
 
-    def __init__(self, functions: dict[FunctionKey, FunctionProto]) -> None:
-        self._functions = functions
-        self._known: dict[FunctionKey, int] = {}
-        self._open: list[FunctionKey] = []
 
-    def of(self, body: Body) -> int:
-        total = 0
-        for index, node in enumerate(body.nodes):
-            key = call_key(node)
-            total += self._function(key) if key in self._functions else 1
-            total += sum(self.of(child) for child in body.children(index))
-            if total > TOTAL_NODES:
-                raise ReproError(
-                    "the model has too many nodes",
-                    node.op_type,
-                    node.name,
-                    found=f"more than {TOTAL_NODES} nodes with local functions expanded",
-                    expected=f"at most {TOTAL_NODES} nodes",
-                )
-        return total
+def _check_header(proto: onnx.ModelProto, where: str) -> None:
+    if not proto.HasField("graph"):
+        raise _not_onnx(where, "no graph: another format, or truncated")
+    if not 1 <= proto.ir_version <= NEWEST_IR:
+        raise ReproError(
+            "the model's IR version is not supported",
+            found=f"IR version {proto.ir_version}",
+            expected=f"1 to {NEWEST_IR}",
+            next="export with an older IR version, or update repro",
+        )
+    if proto.graph.node and not proto.opset_import:
+        raise ReproError(
+            "the model imports no opset",
+            found=f"{where}: opset_import is empty (a truncated file looks like this)",
+            expected=f"an opset from {OLDEST_OPSET} to {NEWEST_OPSET}",
+        )
 
-    def _function(self, key: FunctionKey) -> int:
-        if key in self._known:
-            return self._known[key]
-        if key in self._open:
-            chain = " → ".join(name for _, name, _ in (*self._open[self._open.index(key) :], key))
-            raise ReproError("a local function calls itself", found=chain, expected="functions without recursion")
-        if len(self._open) >= NESTING:
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    opsets: dict[str, int] = {}
+    for item in imports:
+        domain, version = domain_of(item.domain), int(item.version)
+        if opsets.setdefault(domain, version) != version:
             raise ReproError(
-                "local functions are nested too deep", found=f"more than {NESTING} levels", expected=f"at most {NESTING}"
+                "one operator domain is imported at two versions",
+                found=f"'{domain or 'ai.onnx'}' at {opsets[domain]} and {version}",
+                expected="one version per domain",
             )
-        self._open.append(key)
-        self._known[key] = self.of(Body.of_function(self._functions[key]))
-        self._open.pop()
-        return self._known[key]
+    return opsets
+
+
+def _functions(proto: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto]:
+    functions: dict[FunctionKey, onnx.FunctionProto] = {}
+    for item in proto.functions:
+        key = function_key(item)
+        if key in functions:
+            raise ReproError("a local function is defined twice", op=item.name, found=f"domain '{item.domain}'")
+        functions[key] = item
+    return functions
+
+
+def function_opsets(function: onnx.FunctionProto) -> dict[str, int]:
+    """The opsets that a function's own nodes mean."""
+    return _opsets(function.opset_import)
+
+
+def check_opset(domain: str, version: int, op: str, node: str) -> None:
+    """Refuses a default-domain opset outside the supported range."""
+    if domain == "" and not OLDEST_OPSET <= version <= NEWEST_OPSET:
+        raise ReproError(
+            "the model's opset is not supported",
+            op,
+            node,
+            found=f"opset {version}",
+            expected=f"{OLDEST_OPSET} to {NEWEST_OPSET}",
+            next="convert the model with onnx.version_converter",
+        )

@@ -1,17 +1,16 @@
-"""The table of ONNX operators: one function each, for a domain and a range of opset versions.
+"""The table of ONNX operators: one function per operator and opset range, found by name and version.
 
-    @onnx_op("Softmax", since=13)
-    def softmax(ctx: NodeContext, x: Value) -> Value:
-        ...
+    @onnx_op("Softmax", since=1, until=12)
+    def softmax_flat(ctx: NodeContext, x: Value) -> Value: ...
 
-A function takes a NodeContext and the node's inputs in order (None for one left out; give optional inputs a
-default of None, variadic ones `*`), and returns the outputs in order: one Value (or Items, a sequence), or
-a tuple, in which None stands for an output that the node does not ask for. Errors are
-`raise ctx.error(...)`; a TypeError of an op constructor becomes an error that names the node.
+A function takes a NodeContext and the node's inputs by position: parameters without a default are required, those
+with `= None` may be left out, `*inputs` takes any number. It returns the outputs by position: one Value (or
+Items, a sequence), or a tuple of them; it may return more than the node asks for. `ctx.error(...)` says what is
+wrong; a TypeError or ValueError of a core op's constructor becomes 'shape or dtype conflicts' at the node.
 
-f16 and bf16 (contract, rule 3): unless `moves=True`, narrow inputs arrive as f32, and f32 results are rounded
-once to the type that ONNX's schema gives the output. `moves=True` is for functions that only move elements, or
-see to types themselves (Cast).
+f16 and bf16 (contract, rule 3): by default the function sees them as f32 and its f32 results are rounded once, to
+the type that ONNX's schema gives the output (for operators without a schema: the first narrow input's).
+`moves=True` hands the values through as they are, for operators that only move, choose or convert elements.
 """
 
 from __future__ import annotations
@@ -19,45 +18,34 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 from repro.errors import InternalError
 from repro.frontend.limits import domain_of
 
-Function = Callable[..., Any]
-"""(ctx, *inputs) -> Value | Items | tuple of them or None; typed by each function itself."""
+Handler = TypeVar("Handler", bound=Callable[..., object])
+NEWEST = 1 << 30
+"""`until` of an operator whose meaning still stands."""
 
 
 @dataclass(frozen=True)
 class OnnxOp:
-    """One registered meaning of an operator."""
+    """An operator from opset `since` to `until` (both included) of its domain.
+
+    `required` is how many inputs must be there, `most` how many may be (None: any number).
+    """
 
     domain: str
     name: str
     since: int
-    until: int | None
-    function: Function
+    until: int
+    function: Callable[..., object]
     moves: bool
+    required: int
+    most: int | None
 
-    def covers(self, opset: int) -> bool:
-        return self.since <= opset and (self.until is None or opset <= self.until)
-
-    @cached_property
-    def _inputs(self) -> list[inspect.Parameter]:
-        return [*inspect.signature(self.function).parameters.values()][1:]
-
-    @cached_property
-    def required(self) -> int:
-        """How many inputs have to be there."""
-        ordinary = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return sum(item.kind is ordinary and item.default is inspect.Parameter.empty for item in self._inputs)
-
-    @cached_property
-    def most(self) -> int | None:
-        """How many inputs there can be; None for any number."""
-        variadic = any(item.kind is inspect.Parameter.VAR_POSITIONAL for item in self._inputs)
-        return None if variadic else len(self._inputs)
+    def knows(self, version: int) -> bool:
+        return self.since <= version <= self.until
 
 
 _TABLE: dict[tuple[str, str], list[OnnxOp]] = {}
@@ -65,32 +53,35 @@ _TABLE: dict[tuple[str, str], list[OnnxOp]] = {}
 
 def onnx_op(
     name: str, since: int = 1, until: int | None = None, domain: str = "", moves: bool = False
-) -> Callable[[Function], Function]:
-    """Register a function for opsets `since` to `until` (inclusive). May be stacked for several names or ranges."""
+) -> Callable[[Handler], Handler]:
+    """Registers the decorated function for an operator; several decorators on one function stack."""
 
-    def register(function: Function) -> Function:
-        made = OnnxOp(domain_of(domain), name, since, until, function, moves)
-        others = _TABLE.setdefault((made.domain, name), [])
-        for other in others:
-            if other.covers(since) or made.covers(other.since):
-                raise InternalError(f"{name} of domain '{made.domain}' is registered twice for one opset")
-        others.append(made)
+    def add(function: Handler) -> Handler:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        required = sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        last = NEWEST if until is None else until
+        most = None if variadic else len(parameters)
+        entry = OnnxOp(domain_of(domain), name, since, last, function, moves, required, most)
+        entries = _TABLE.setdefault((entry.domain, name), [])
+        if any(other.since <= last and since <= other.until for other in entries):
+            raise InternalError(f"operator {name} of domain '{domain}' is registered twice for some opset")
+        entries.append(entry)
         return function
 
-    return register
+    return add
 
 
-def find_op(domain: str, name: str, opset: int) -> OnnxOp | None:
-    """The meaning of an operator at an opset version, if it has one here."""
-    return next((op for op in _TABLE.get((domain, name), ()) if op.covers(opset)), None)
+def find_op(domain: str, name: str, version: int) -> OnnxOp | None:
+    """The entry for an operator at a version of its domain."""
+    return next((entry for entry in _TABLE.get((domain, name), ()) if entry.knows(version)), None)
 
 
-def known_versions(domain: str, name: str) -> str:
-    """The ranges of opsets for which an operator is known, in words; empty if it is not."""
-    ranges = sorted(_TABLE.get((domain, name), ()), key=lambda op: op.since)
-    return ", ".join(f"{op.since} and up" if op.until is None else f"{op.since} to {op.until}" for op in ranges)
+def known_versions(domain: str, name: str) -> list[tuple[int, int]]:
+    """The opset ranges for which an operator is registered, ascending."""
+    return sorted((entry.since, entry.until) for entry in _TABLE.get((domain, name), ()))
 
 
-def registered_ops() -> tuple[OnnxOp, ...]:
-    """Everything in the table, in order of name and version."""
-    return tuple(op for key in sorted(_TABLE) for op in sorted(_TABLE[key], key=lambda op: op.since))
+def registered_ops() -> list[OnnxOp]:
+    """Every entry, in order of domain, name and opset."""
+    return [entry for key in sorted(_TABLE) for entry in sorted(_TABLE[key], key=lambda e: e.since)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import stat
@@ -13,7 +12,7 @@ import numpy as np
 from onnx import TensorProto
 
 from repro.errors import ReproError
-from repro.frontend.limits import RANK, check_tensor_size
+from repro.frontend.limits import check_tensor_size
 from repro.ir.types import (
     BF16,
     BOOL,
@@ -78,8 +77,6 @@ def type_of(tensor: TensorProto) -> TensorType:
     """Dtype and shape of a tensor, within the limits."""
     what = f"tensor '{tensor.name}'"
     shape = tuple(tensor.dims)
-    if len(shape) > RANK:
-        raise ReproError(f"{what} has too many axes", found=str(len(shape)), expected=f"at most {RANK}")
     if min(shape, default=0) < 0:
         raise ReproError(f"{what} has a negative extent", found=str(list(shape)), expected="extents of 0 and up")
     made = TensorType(dtype_of(tensor.data_type, what), shape)
@@ -138,7 +135,9 @@ def _external(tensor: TensorProto, kind: TensorType, folder: Path | None) -> Any
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
-        raise _refused(tensor, location, "external data cannot be read", "a readable file", str(error.strerror)) from None
+        raise _refused(
+            tensor, location, "external data cannot be read", "a readable file", str(error.strerror)
+        ) from None
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
