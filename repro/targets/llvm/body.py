@@ -1,8 +1,8 @@
 """Expressions, loads and stores of a kernel as LLVM IR.
 
 A scope binds axes to values. Before a loop is opened, whatever its outer scopes decide is computed there
-(`hoist`), so what does not change in a loop is computed before it. In a vector scope some axes hold a value per lane; where
-they are consecutive, loads and stores along them are contiguous.
+(`hoist`), so what does not change in a loop is computed before it. In a vector scope some axes hold a value per
+lane; where they are consecutive, loads and stores along them are contiguous.
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ class Scope:
             return self.bound[axis]
         return None if self.outer is None else self.outer.lookup(axis)
 
+    def find(self, expr: Expr) -> Val | None:
+        """The value of an expression that is known here or further out."""
+        level: Scope | None = self
+        while level is not None:
+            found = level.known.get(expr)
+            if found is not None:
+                return found
+            level = level.outer
+        return None
+
     @property
     def vector(self) -> Scope | None:
         """The nearest scope whose axes are lanes."""
@@ -66,14 +76,26 @@ class Body:
 
     def value(self, expr: Expr, scope: Scope) -> Val:
         """The expression in the scope being emitted: a scalar, or one value per lane where it depends on them."""
-        level: Scope | None = scope
-        while level is not None:
-            found = level.known.get(expr)
-            if found is not None:
-                return found
-            level = level.outer
+        found = scope.find(expr)
+        if found is not None:
+            return found
+        self._operands_first(expr, scope)
         made = scope.known[expr] = self._emit(expr, scope)
         return made
+
+    def _operands_first(self, root: Expr, scope: Scope) -> None:
+        """Compute what scalar operations below a root need, deepest first: long chains must not recurse."""
+        stack = [(root, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if expr is not root and scope.find(expr) is not None:
+                continue
+            if ready:
+                scope.known[expr] = self._emit(expr, scope)
+            elif isinstance(expr, Apply):
+                if expr is not root:
+                    stack.append((expr, True))
+                stack.extend((child, False) for child in reversed(expr.children) if isinstance(child, Apply))
 
     def hoist(self, roots: Iterable[Expr], scope: Scope) -> None:
         """Compute now every largest part of the roots that the scope's axes decide."""
@@ -111,7 +133,8 @@ class Body:
                 return self._load(expr, scope)
             case Reduce():
                 return self.reducer(self, expr, scope)
-        raise InternalError(f"no code for {expr!r}")
+            case _:
+                raise InternalError(f"no code for {expr!r}")
 
     def _same_width(self, operands: Sequence[Val]) -> list[Val]:
         width = max(operand.width for operand in operands)
@@ -160,7 +183,7 @@ class Body:
         if lanes is None or lanes.run is None:
             return None
         axis, first = lanes.run
-        if ix.coefficient(offset, axis) != 1 or (offset.free & lanes.bound.keys()) != {axis}:
+        if ix.coefficient(offset, axis) != 1 or offset.free & frozenset(lanes.bound) != frozenset((axis,)):
             return None
         base = self.value(ix.add(offset, ix.scale(axis, -1)), scope)
         return None if base.width > 1 else self.f.add(base, first)
@@ -176,8 +199,7 @@ class Body:
         """The value as it lies in memory (bool: i8)."""
         if value.dtype is not BOOL:
             return value
-        made = self.f.let(f"zext {value.typed} to {vector('i8', value.width)}", BOOL, value.width)
-        return made
+        return self.f.let(f"zext {value.typed} to {vector('i8', value.width)}", BOOL, value.width)
 
     def _load(self, expr: Load, scope: Scope) -> Val:
         lanes = scope.vector

@@ -35,8 +35,10 @@ _DECLARE_PAUSE = {
 _FLOAT_MODE = {
     "x86_64": (
         "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
-        "%saved = alloca i32\n  %wanted = alloca i32\n  call void @llvm.x86.sse.stmxcsr(ptr %saved)\n"
-        "  store i32 8064, ptr %wanted\n  call void @llvm.x86.sse.ldmxcsr(ptr %wanted)",
+        (
+            "%saved = alloca i32\n  %wanted = alloca i32\n  call void @llvm.x86.sse.stmxcsr(ptr %saved)\n"
+            "  store i32 8064, ptr %wanted\n  call void @llvm.x86.sse.ldmxcsr(ptr %wanted)"
+        ),
         "call void @llvm.x86.sse.ldmxcsr(ptr %saved)",
     ),
     "aarch64": (

@@ -50,6 +50,8 @@ class _Reduction:
         self.roots = reduce.children
 
     def value(self) -> Val:
+        if self.count == 0:
+            return self.empty()
         match self.reduce.order:
             case Chain() as order:
                 return self.chain(order)
@@ -62,6 +64,12 @@ class _Reduction:
                     return self.position()
                 along = self.width == 1 and self.body.lanes > 1 and self.count >= self.body.lanes
                 return self.exact_along() if along and self.dtype is not BOOL else self.plain()
+
+    def empty(self) -> Val:
+        """No positions at all: an empty sum is +0.0 (rule 10), any other the identity."""
+        if self.reduce.dtype is not self.dtype or self.reduce.combiner in ("add", "fma"):
+            return scalars.constant(self.f, self.reduce.dtype, 0, self.width)
+        return self.identity()
 
     # pieces ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from repro.errors import InternalError
-from repro.ir.types import BOOL, CANONICAL_NAN, F32, F64, DType
+from repro.ir.types import BOOL, F32, F64, DType
 from repro.targets.llvm.text import Function, Val, element, literal, vector
 
 _ARITHMETIC = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
@@ -24,7 +24,7 @@ def constant(f: Function, dtype: DType, bits: int, width: int) -> Val:
     one = literal(dtype, bits & ((1 << dtype.bits) - 1))
     if width == 1:
         return one
-    return Val(f"<{', '.join([one.typed] * width)}>", dtype, width)
+    return Val(f"splat ({one.typed})", dtype, width)
 
 
 def binary(f: Function, instruction: str, a: Val, b: Val) -> Val:
@@ -52,22 +52,11 @@ def fma(f: Function, a: Val, b: Val, c: Val) -> Val:
     return intrinsic(f, "fma", a, b, c)
 
 
-def _as_integer(dtype: DType) -> str:
-    return f"i{dtype.bits}"
-
-
 def _extreme(f: Function, op: str, a: Val, b: Val) -> Val:
-    chosen = select(f, compare(f, "lt" if op == "min" else "gt", a, b), a, b)
-    if a.dtype not in (F32, F64):
-        return chosen
-    raw = vector(_as_integer(a.dtype), a.width)
-    bits = [f.let(f"bitcast {value.typed} to {raw}", a.dtype, a.width).text for value in (a, b)]
-    joined = f.name()
-    f.line(f"{joined} = {'or' if op == 'min' else 'and'} {raw} {bits[0]}, {bits[1]}")
-    zero = f.let(f"bitcast {raw} {joined} to {a.type}", a.dtype, a.width)
-    chosen = select(f, compare(f, "eq", a, b), zero, chosen)
-    unordered = f.let(f"fcmp uno {a.typed}, {b.text}", BOOL, a.width)
-    return select(f, unordered, constant(f, a.dtype, CANONICAL_NAN[a.dtype], a.width), chosen)
+    """IEEE 754-2019 minimum and maximum: NaN wins, -0 < +0."""
+    if a.dtype in (F32, F64):
+        return intrinsic(f, "minimum" if op == "min" else "maximum", a, b)
+    return intrinsic(f, ("s" if a.dtype.is_signed else "u") + op, a, b)
 
 
 def _divide(f: Function, op: str, a: Val, b: Val) -> Val:
