@@ -26,6 +26,7 @@ _OTHER_FORMATS = {
     b"\x93NUM": "a NumPy array",
     b"\x80\x02": "a Python pickle",
 }
+_UNREADABLE = "bytes that do not parse as ONNX: another format, truncated, or nested beyond protobuf's limit"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +119,7 @@ def _parse(content: bytes, where: str) -> onnx.ModelProto:
         proto.ParseFromString(content)
     except DecodeError:
         form = next((name for magic, name in _OTHER_FORMATS.items() if content.startswith(magic)), None)
-        raise _not_onnx(where, form or "bytes that do not parse as ONNX: another format, or truncated") from None
+        raise _not_onnx(where, form or _UNREADABLE) from None
     return proto
 
 

@@ -95,6 +95,8 @@ def read_array(tensor: TensorProto, folder: Path | None) -> tuple[Array, DType]:
         return _from_fields(tensor, kind), kind.dtype
     if len(data) != kind.nbytes:
         raise _wrong_length(tensor, kind, f"{len(data)} bytes")
+    if kind.dtype is BOOL:  # any byte but 0 is true
+        return np.frombuffer(data, dtype=np.uint8).reshape(kind.shape) != 0, kind.dtype
     little = kind.dtype.storage.newbyteorder("<")
     return np.frombuffer(data, dtype=little).reshape(kind.shape), kind.dtype
 

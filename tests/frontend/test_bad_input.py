@@ -1,0 +1,419 @@
+"""What is wrong with a model is said once, with op, node, found, expected and the next step; never a traceback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, external_data_helper, helper
+
+from repro.errors import EXIT_USAGE, ReproError
+from repro.frontend import import_model, load_model
+from tests.frontend.models import chain_of_functions, function, model, node, relu_model, value
+
+QUICKLY = 1.0
+"""Seconds in which a hostile model has to be refused."""
+
+
+def refused(action: Callable[[], object]) -> ReproError:
+    started = time.perf_counter()
+    with pytest.raises(ReproError) as caught:
+        action()
+    assert time.perf_counter() - started < QUICKLY
+    assert caught.value.exit_code == EXIT_USAGE
+    return caught.value
+
+
+def refused_import(proto: onnx.ModelProto, **options: object) -> ReproError:
+    return refused(lambda: import_model(load_model(proto), **options))  # type: ignore[arg-type]
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not a model at all", b"\x80\x02}q\x00.", b"PK\x03\x04zip", b"\x00" * 64, b"\x08\x0a"],
+    ids=["empty", "text", "pickle", "zip", "zeros", "header only"],
+)
+def test_not_onnx(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    error = refused(lambda: load_model(path))
+    assert error.found
+    assert error.expected
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    error = refused(lambda: load_model(tmp_path / "absent.onnx"))
+    assert "No such file" in str(error.found)
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    assert refused(lambda: load_model(tmp_path)).expected
+
+
+def test_every_truncation_is_refused_or_whole(tmp_path: Path) -> None:
+    """Cut anywhere, a model is refused with our error, or what is left is a model of its own."""
+    content = relu_model().SerializeToString()
+    path = tmp_path / "m.onnx"
+    refusals = 0
+    for size in range(len(content)):
+        path.write_bytes(content[:size])
+        try:
+            import_model(load_model(path))
+        except ReproError:
+            refusals += 1
+    assert refusals > len(content) // 2
+
+
+def test_every_changed_byte_is_taken_or_refused() -> None:
+    """No byte of a model, however it is changed, leads to anything but an import or our error."""
+    content = model(
+        [node("Gemm", "x w b", "h", alpha=0.5, transB=1), node("Relu", "h", "y")],
+        [value("x", (2, 3))],
+        initializers={"w": np.ones((4, 3), np.float32), "b": np.ones(4, np.float32)},
+    ).SerializeToString()
+    outcomes = {"import": 0, "refusal": 0}
+    for place in range(len(content)):
+        for flip in (0x01, 0x80, 0xFF):
+            changed = content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :]
+            try:
+                import_model(load_model(changed))
+                outcomes["import"] += 1
+            except ReproError:
+                outcomes["refusal"] += 1
+    assert min(outcomes.values()) > 0
+
+
+# ── operators and opsets ────────────────────────────────────────────────────────────────────────────
+
+
+def test_unknown_operators_are_listed_at_once_with_counts() -> None:
+    proto = model(
+        [
+            node("Blur", "x", "a", domain="acme"),
+            node("Blur", "a", "b", domain="acme"),
+            node("NoSuchOp", "b", "c"),
+            node("Relu", "c", "y"),
+            node("NeverReached", "x", "unused"),
+        ],
+        [value("x")],
+        domains=["acme"],
+    )
+    error = refused_import(proto)
+    assert error.what == "the model uses operators that are not supported"
+    assert error.found == "NoSuchOp ×1, acme.Blur ×2"
+    assert error.next
+
+
+def test_unknown_operators_inside_functions_are_listed() -> None:
+    proto = model(
+        [node("f", "x", "t", domain="local"), node("f", "t", "y", domain="local")],
+        [value("x")],
+        functions=[function("f", "a", "b", [node("Mystery", "a", "b", domain="acme")])],
+        domains=["local"],
+    )
+    assert "acme.Mystery" in str(refused_import(proto).found)
+
+
+@pytest.mark.parametrize("opset", [1, 6, 99])
+def test_unsupported_opset(opset: int) -> None:
+    error = refused_import(model([node("Relu", "x", "y", name="act")], [value("x")], opset=opset))
+    assert (error.op, error.node) == ("Relu", "act")
+    assert f"opset {opset}" in str(error.found)
+    assert "7 to" in str(error.expected)
+
+
+def test_one_domain_at_two_versions() -> None:
+    proto = relu_model()
+    proto.opset_import.append(helper.make_opsetid("ai.onnx", 13))
+    assert "21 and 13" in str(refused_import(proto).found)
+
+
+# ── dimensions and values ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["", "?", "-1"])
+def test_unbound_dimensions_are_listed_with_the_line_that_would_do(name: str) -> None:
+    proto = model(
+        [node("MatMul", "x w", "y")],
+        [value("x", ("N", 1, 4)), value("w", ("N", 4, 3))],
+    )
+    proto.graph.input[1].type.tensor_type.shape.dim[2].Clear()
+    if name:
+        proto.graph.input[1].type.tensor_type.shape.dim[2].dim_param = name
+    error = refused_import(proto)
+    assert "N" in str(error.found)
+    assert "w[2]" in str(error.found)
+    assert str(error.next).startswith("--bind N=INT --bind w[2]=INT")
+
+
+def test_a_negative_extent_is_an_open_dimension() -> None:
+    proto = relu_model((-1, 3))
+    assert "--bind x[0]=INT" in str(refused_import(proto).next)
+    assert import_model(load_model(proto), bind={"x[0]": 5}).inputs[0].type.shape == (5, 3)
+
+
+def test_a_binding_of_nothing_is_refused() -> None:
+    assert "M" in str(refused_import(relu_model(("N", 3)), bind={"N": 2, "M": 3}).found)
+
+
+def test_bindings_that_conflict() -> None:
+    assert "3" in str(refused_import(relu_model((3,)), bind={"x[0]": 4}).expected)
+    error = refused_import(relu_model(("N", "N")), input_shapes={"x": (2, 3)})
+    assert "N=2" in str(error.expected)
+    assert refused_import(relu_model((3,)), input_shapes={"x": (3, 1)}).expected
+    assert refused_import(relu_model((3,)), input_shapes={"z": (3,)}).found == "z"
+
+
+@pytest.mark.parametrize("given", ["text", [1, [2]], 0.5])
+def test_set_values_have_to_fit(given: object) -> None:
+    proto = model([node("Relu", "x", "y")], [value("x", (), TensorProto.INT32)])
+    assert refused_import(proto, set_values={"x": given}).what.startswith("--set x")
+
+
+def test_set_names_an_input() -> None:
+    assert refused_import(relu_model(), set_values={"z": 1}).found == "z"
+
+
+# ── graphs that do not hold together ────────────────────────────────────────────────────────────────
+
+
+def test_shape_conflict_names_the_node() -> None:
+    proto = model(
+        [node("MatMul", "x w", "y", name="head")],
+        [value("x", (2, 5))],
+        initializers={"w": np.zeros((4, 3), np.float32)},
+    )
+    error = refused_import(proto)
+    assert (error.op, error.node) == ("MatMul", "head")
+    assert "f32[2,5]" in str(error.found)
+    assert "f32[4,3]" in str(error.found)
+
+
+def test_dtype_conflict_names_the_node() -> None:
+    proto = model(
+        [node("MatMul", "x w", "y", name="head")],
+        [value("x", (2, 4))],
+        initializers={"w": np.zeros((4, 3), np.float64)},
+    )
+    error = refused_import(proto)
+    assert (error.op, error.node) == ("MatMul", "head")
+    assert "f64[4,3]" in str(error.found)
+
+
+def test_declared_output_type_conflicts() -> None:
+    proto = relu_model()
+    proto.graph.output[0].CopyFrom(value("y", (3,), TensorProto.INT64))
+    assert "f32[3]" in str(refused_import(proto).found)
+
+
+def test_wrong_number_of_inputs() -> None:
+    error = refused_import(model([node("Relu", "x x", "y", name="act")], [value("x")]))
+    assert (error.op, error.node, error.found) == ("Relu", "act", "2 inputs")
+    assert refused_import(model([node("MatMul", "x", "y", name="m")], [value("x")])).node == "m"
+    assert refused_import(model([node("MatMul", "x _", "y", name="m")], [value("x")])).node == "m"
+
+
+def test_a_wrongly_typed_attribute() -> None:
+    error = refused_import(model([node("Gemm", "x x", "y", name="g", transA="yes")], [value("x", (2, 2))]))
+    assert (error.op, error.node, error.found, error.expected) == ("Gemm", "g", "STRING", "INT")
+
+
+def test_a_name_that_nothing_makes() -> None:
+    assert "'nowhere'" in str(refused_import(model([node("Relu", "nowhere", "y")])).found)
+    assert "'y'" in str(refused_import(model([], [value("x")])).found)
+
+
+def test_two_nodes_write_one_name() -> None:
+    proto = model([node("Relu", "x", "y"), node("Relu", "x", "y")], [value("x")])
+    assert "'y'" in str(refused_import(proto).found)
+
+
+@pytest.mark.parametrize("length", [1, 2, 500])
+def test_a_cycle(length: int) -> None:
+    nodes = [node("Relu", f"t{i}", f"t{(i + 1) % length}") for i in range(length)]
+    assert "cycle" in refused_import(model(nodes, outputs=["t0"])).what
+
+
+def test_a_sequence_or_map_input() -> None:
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, (2,)))
+    proto = model([node("Relu", "x", "y")], [helper.make_value_info("x", kind)])
+    assert refused_import(proto).found == "sequence"
+
+
+@pytest.mark.parametrize(
+    "kind", [TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.INT4, TensorProto.UNDEFINED, 999]
+)
+def test_element_types_without_a_meaning(kind: int) -> None:
+    proto = relu_model()
+    proto.graph.input[0].type.tensor_type.elem_type = kind
+    assert "float" not in str(refused_import(proto).found).lower()
+
+
+def test_data_that_does_not_fit_its_type() -> None:
+    proto = model([node("MatMul", "x w", "y")], [value("x", (2, 4))], initializers={"w": np.zeros((4, 3), np.float32)})
+    proto.graph.initializer[0].raw_data = b"\0" * 44
+    error = refused_import(proto)
+    assert error.node == "w"
+    assert error.found == "44 bytes"
+    assert "48 bytes" in str(error.expected)
+
+
+# ── bombs and sizes ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_doubling_functions_are_refused_by_count() -> None:
+    error = refused_import(chain_of_functions(35))
+    assert "nodes" in str(error.found)
+
+
+def test_functions_nested_too_deep() -> None:
+    assert "deep" in refused_import(chain_of_functions(1000, calls=1)).what
+
+
+def test_a_function_that_calls_itself() -> None:
+    body = [node("f", "a", "b", domain="local")]
+    proto = model([node("f", "x", "y", domain="local")], [value("x")], functions=[function("f", "a", "b", body)])
+    assert "calls itself" in refused_import(proto).what
+
+
+def test_graphs_nested_too_deep() -> None:
+    """Nesting over protobuf's own limit does not parse; the message has to be written by hand."""
+    graph = onnx.GraphProto(output=[onnx.ValueInfoProto(name="y")]).SerializeToString()
+    for _ in range(10_000):
+        attribute = onnx.AttributeProto(name="then_branch", type=onnx.AttributeProto.GRAPH).SerializeToString()
+        branch = onnx.NodeProto(op_type="If", output=["y"]).SerializeToString() + _field(
+            5, attribute + _field(6, graph)
+        )
+        graph = _field(1, branch) + onnx.GraphProto(output=[onnx.ValueInfoProto(name="y")]).SerializeToString()
+    proto = onnx.ModelProto(ir_version=10, opset_import=[helper.make_opsetid("", 21)])
+    content = proto.SerializeToString() + _field(7, graph)
+    assert "nested" in str(refused(lambda: load_model(content)).found)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    size, head = len(content), bytearray([number << 3 | 2])
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    return bytes(head) + bytes([size]) + content
+
+
+def test_an_input_over_the_size_limit() -> None:
+    error = refused_import(relu_model((1 << 20, 1 << 20)))
+    assert "bytes" in str(error.expected)
+
+
+def test_an_initializer_over_the_size_limit() -> None:
+    proto = model([node("Relu", "w", "y")])
+    proto.graph.initializer.append(TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 31, 1 << 31]))
+    assert refused_import(proto).node == "w"
+
+
+def test_a_result_over_the_size_limit() -> None:
+    proto = model([node("MatMul", "x z", "y", name="outer")], [value("x", (1 << 20, 1)), value("z", (1, 1 << 20))])
+    error = refused_import(proto)
+    assert (error.op, error.node) == ("MatMul", "outer")
+
+
+def test_a_fill_of_terabytes_is_refused_before_memory_is_taken() -> None:
+    shape = {"shape": np.array([1 << 20, 1 << 20], np.int64)}
+    error = refused_import(model([node("ConstantOfShape", "shape", "y", name="fill")], initializers=shape))
+    assert (error.op, error.node) == ("ConstantOfShape", "fill")
+
+
+def test_too_many_axes() -> None:
+    assert "axes" in refused_import(relu_model((1,) * 300)).what
+
+
+# ── external data ───────────────────────────────────────────────────────────────────────────────────
+
+
+def external_model(folder: Path, location: str = "w.bin", **fields: str) -> Path:
+    """A model whose weight (12 floats) lies in `location`, beside it unless a test says otherwise."""
+    proto = model([node("MatMul", "x w", "y")], [value("x", (2, 4))], initializers={"w": np.ones((4, 3), np.float32)})
+    tensor = proto.graph.initializer[0]
+    external_data_helper.set_external_data(tensor, location)
+    tensor.ClearField("raw_data")
+    for key, text in fields.items():
+        tensor.external_data.add(key=key, value=text)
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def import_file(path: Path) -> object:
+    return import_model(load_model(path))
+
+
+def test_external_data_is_read(tmp_path: Path) -> None:
+    weights = np.arange(12, dtype=np.float32).reshape(4, 3)
+    (tmp_path / "w.bin").write_bytes(b"\0" * 5000 + weights.tobytes() + b"rest")
+    imported = import_model(load_model(external_model(tmp_path, offset="5000", length="48")))
+    assert np.array_equal(imported.parameters[0].initial, weights)
+
+
+def test_missing_external_data(tmp_path: Path) -> None:
+    assert "missing" in refused(lambda: import_file(external_model(tmp_path))).what
+
+
+def test_external_data_without_a_folder(tmp_path: Path) -> None:
+    proto = onnx.load(external_model(tmp_path), load_external_data=False)
+    assert "folder" in refused(lambda: import_model(load_model(proto))).what
+
+
+@pytest.mark.parametrize("fields", [{}, {"offset": "8"}, {"offset": "99999999999999999"}], ids=str)
+def test_external_data_too_short(tmp_path: Path, fields: dict[str, str]) -> None:
+    (tmp_path / "w.bin").write_bytes(b"\0" * 47)
+    error = refused(lambda: import_file(external_model(tmp_path, **fields)))
+    assert "too short" in error.what
+    assert "47 bytes" in str(error.found)
+    assert error.node == "w"
+
+
+@pytest.mark.parametrize("fields", [{"offset": "-4"}, {"length": "many"}, {"length": "44"}, {"offset": "1e3"}], ids=str)
+def test_external_data_with_bad_fields(tmp_path: Path, fields: dict[str, str]) -> None:
+    (tmp_path / "w.bin").write_bytes(b"\0" * 48)
+    assert refused(lambda: import_file(external_model(tmp_path, **fields))).node == "w"
+
+
+@pytest.mark.parametrize(
+    "location", ["", "..", "../w.bin", "a/../../w.bin", "..\\w.bin", "C:\\w.bin", "\\\\host\\w.bin", "w\0.bin"]
+)
+def test_external_data_out_of_its_folder(tmp_path: Path, location: str) -> None:
+    inside = tmp_path / "model"
+    (inside / "a").mkdir(parents=True)
+    (tmp_path / "w.bin").write_bytes(b"\0" * 48)
+    error = refused(lambda: import_file(external_model(inside, location)))
+    assert error.node == "w"
+    assert error.next
+
+
+def test_external_data_at_an_absolute_path(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"\0" * 48)
+    assert "absolute" in refused(lambda: import_file(external_model(tmp_path, str(tmp_path / "w.bin")))).what
+
+
+def test_external_data_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real.bin").write_bytes(b"\0" * 48)
+    (tmp_path / "w.bin").symlink_to(tmp_path / "real.bin")
+    assert "link" in refused(lambda: import_file(external_model(tmp_path))).what
+
+
+def test_external_data_in_a_linked_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "w.bin").write_bytes(b"\0" * 48)
+    (tmp_path / "sub").symlink_to(tmp_path / "real")
+    assert "link" in refused(lambda: import_file(external_model(tmp_path, "sub/w.bin"))).what
+
+
+def test_external_data_that_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").mkdir()
+    assert "regular file" in refused(lambda: import_file(external_model(tmp_path))).what
