@@ -1,0 +1,42 @@
+"""A compiler for ONNX graphs whose results are the same bits everywhere.
+
+    artifact = repro.build("model.onnx", out="model.repro", bind={"N": 32})
+    artifact = repro.load("model.repro/artifact.json")
+    outputs = artifact.session(entry="infer", target="cpu", threads=2).run({"x": x})
+
+Every command of the command line is a function here, and every option a keyword of the same name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from repro.driver import (
+        LoadedArtifact,
+        ReproError,
+        Session,
+        build,
+        cache,
+        diff,
+        inspect,
+        load,
+        read_npz,
+        run,
+        verify,
+        write_npz,
+    )
+
+__all__ = [
+    "LoadedArtifact", "ReproError", "Session", "build", "cache", "diff", "inspect", "load", "read_npz", "run", "verify",
+    "write_npz",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions, on first use: importing a part of the package does not import all of it."""
+    if name in __all__:
+        from repro import driver
+
+        return getattr(driver, name)
+    raise AttributeError(f"module 'repro' has no attribute '{name}'")

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnx import ModelProto
+
+from repro.artifact import build as building
 from repro.artifact import comparison, layout, reading, tensors
-from repro.artifact.cache import DEFAULT_LIMIT, Cache, Usage
+from repro.artifact import verify as verification
+from repro.artifact.cache import Cache, Usage
 from repro.artifact.canonical import Json
+from repro.artifact.checks import Report
 from repro.artifact.comparison import Difference
+from repro.artifact.loaded import LoadedArtifact
+from repro.artifact.sessions import Session
 from repro.errors import ReproError
+from repro.frontend import load_model
 from repro.ir.types import Array
 from repro.version import VERSION
+
+__all__ = [
+    "LoadedArtifact", "Progress", "ReproError", "Session", "build", "cache", "default_cache", "describe", "diff",
+    "inspect", "load", "read_npz", "run", "verify", "version", "write_npz", "write_text",
+]  # fmt: skip
 
 Progress = Callable[[str, int, int], None]
 """Told (stage, done, total) as a long command goes on."""
@@ -24,9 +36,117 @@ write_npz = tensors.write_npz
 describe = tensors.describe
 
 
+def _silent(stage: str, done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+def version() -> str:
+    """The version of this package."""
+    return VERSION
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file that the user named."""
     tensors.write_output(path, text.encode())
+
+
+# ── build, load ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def build(
+    model: str | Path | ModelProto,
+    out: str | Path | None = None,
+    *,
+    bind: Mapping[str, int] | None = None,
+    set: Mapping[str, Any] | None = None,
+    targets: str | Sequence[str] = ("cpu",),
+    inputs: Mapping[str, Array] | None = None,
+    golden_seed: int = 0,
+    force: bool = False,
+    progress: Progress = _silent,
+) -> LoadedArtifact:
+    """Compile a model (a path, or a ModelProto) to the artifact folder `out` (default: `<model>.repro`).
+
+    `bind` fixes dimensions by name or as `INPUT[AXIS]`, `set` fixes values of inputs; golden inputs are
+    `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. The identical artifact at `out` is
+    left alone; anything else there is replaced only with `force`. Raises ReproError.
+    """
+    folder = _output_folder(model, out)
+    layout.check_place(folder, force)
+    names = _split(targets)
+    if not 0 <= golden_seed < 1 << 64:
+        raise ReproError("the golden seed is out of range", found=str(golden_seed), expected="0..2^64-1")
+    request = building.Request(
+        model=load_model(model),
+        bind=dict(bind or {}),
+        set=dict(set or {}),
+        targets=building.expand_targets(names),
+        inputs=inputs,
+        golden_seed=golden_seed,
+    )
+    found = default_cache()
+    built = building.build(request, found, progress)
+    written = layout.write(built.artifact, folder, force)
+    if found is not None:
+        found.trim()
+    return LoadedArtifact(reading.open_artifact(folder), written)
+
+
+def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Path:
+    if isinstance(model, ModelProto):
+        if out is None:
+            raise ReproError("a model that is not a file needs an output folder", next="give out=...")
+        return Path(out)
+    folder = Path(model).with_suffix(".repro") if out is None else Path(out)
+    if folder.resolve() in Path(model).resolve().parents:
+        raise ReproError("the output folder holds the model itself", found=str(folder), next="choose another with -o")
+    return folder
+
+
+def load(path: str | Path) -> LoadedArtifact:
+    """An artifact, by its folder or its artifact.json. Raises ReproError if it is none, or is damaged."""
+    return LoadedArtifact(reading.open_artifact(Path(path)))
+
+
+# ── verify, run ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def verify(
+    path: str | Path,
+    *,
+    targets: str | Sequence[str] | None = None,
+    require: str | Sequence[str] = (),
+    trust_code: bool = False,
+    progress: Progress = _silent,
+) -> Report:
+    """Rebuild an artifact, run it on each target, compare bits; the report's `exit_code` is the command's.
+
+    `cpu` must run, and so must whatever `targets` (which limits the runs to those named) and `require` name.
+    Code that came with the artifact is run only with `trust_code`. Raises ReproError if a part is missing.
+    """
+    return verification.verify(
+        Path(path), None if targets is None else _split(targets), _split(require), trust_code, progress
+    )
+
+
+def _split(names: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(names.split(",")) if isinstance(names, str) else tuple(names)
+
+
+def run(
+    path: str | Path,
+    inputs: Mapping[str, Array],
+    *,
+    entry: str = "infer",
+    target: str = "cpu",
+    threads: int | None = None,
+    progress: Progress = _silent,
+) -> dict[str, Array]:
+    """Run an entry of an artifact on inputs by name; the outputs by name. Raises ReproError."""
+    progress("load", 0, 1)
+    session = load(path).session(entry, target, threads)
+    progress("run", 0, 1)
+    return session.run(inputs)
 
 
 # ── cache ───────────────────────────────────────────────────────────────────────────────────────────
@@ -68,8 +188,3 @@ def inspect(path: str | Path) -> dict[str, Json]:
 def diff(left: str | Path, right: str | Path) -> tuple[Difference, ...]:
     """Every place where two artifacts differ; empty if they are one."""
     return comparison.differences(reading.open_artifact(Path(left)), reading.open_artifact(Path(right)))
-
-
-def version() -> str:
-    """The version of this package."""
-    return VERSION

@@ -102,14 +102,7 @@ def write(artifact: Artifact, folder: Path, force: bool = False) -> bool:
     if _occupied(folder):
         if holds(artifact, folder):
             return False
-        if not force:
-            raise ReproError(
-                "the output folder is not empty and does not hold this artifact",
-                found=str(folder),
-                next="choose another with -o, or replace it with --force",
-            )
-        if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
-            raise ReproError("the output folder cannot be replaced: the current folder lies in it", found=str(folder))
+        _refuse(folder, force)
     try:
         with files.replaced_folder(folder) as fresh:
             _fill(artifact, fresh)
@@ -118,6 +111,23 @@ def write(artifact: Artifact, folder: Path, force: bool = False) -> bool:
             "the artifact cannot be written", found=f"{error.filename or folder}: {error.strerror}"
         ) from error
     return True
+
+
+def check_place(folder: Path, force: bool) -> None:
+    """Refuse a folder that cannot become the artifact, before a build is spent on it."""
+    if _occupied(folder) and not (folder / "artifact.json").exists():
+        _refuse(folder, force)
+
+
+def _refuse(folder: Path, force: bool) -> None:
+    if not force:
+        raise ReproError(
+            "the output folder is not empty and does not hold this artifact",
+            found=str(folder),
+            next="choose another with -o, or replace it with --force",
+        )
+    if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise ReproError("the output folder cannot be replaced: the current folder lies in it", found=str(folder))
 
 
 def _occupied(folder: Path) -> bool:

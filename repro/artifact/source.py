@@ -16,7 +16,7 @@ from repro.artifact.canonical import Bytes
 from repro.artifact.config import Tensor
 from repro.artifact.layout import Layer
 from repro.artifact.media import SOURCE_TYPE, TENSOR_TYPE
-from repro.ir.types import BF16, F16, F32, F64, DType, TensorType
+from repro.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, F32, F64, DType, TensorType
 
 MODEL_TITLE = "source/model.onnx"
 _WEIGHT_TYPES: dict[int, DType] = {
@@ -24,6 +24,10 @@ _WEIGHT_TYPES: dict[int, DType] = {
     TensorProto.DOUBLE: F64,
     TensorProto.FLOAT16: F16,
     TensorProto.BFLOAT16: BF16,
+    TensorProto.FLOAT8E4M3FN: F8E4M3FN,
+    TensorProto.FLOAT8E4M3FNUZ: F8E4M3FNUZ,
+    TensorProto.FLOAT8E5M2: F8E5M2,
+    TensorProto.FLOAT8E5M2FNUZ: F8E5M2FNUZ,
 }
 
 Message = TypeVar("Message")
@@ -47,10 +51,13 @@ def store(model: ModelProto, read: Callable[[TensorProto], Bytes]) -> StoredSour
     for tensor in model.graph.initializer:
         dtype = _WEIGHT_TYPES.get(tensor.data_type)
         kept = stripped.graph.initializer.add()
+        if dtype is None and tensor.data_location != TensorProto.EXTERNAL:
+            kept.CopyFrom(tensor)
+            continue
         data = read(tensor)
         _merge_without(kept, tensor, *_DATA_FIELDS)
         if dtype is None:
-            _put_inline(kept, tensor, data)
+            kept.raw_data = bytes(data)
             continue
         layer = Layer(f"weights/{len(layers):05}", TENSOR_TYPE, data)
         kept.data_location = TensorProto.EXTERNAL
@@ -67,13 +74,6 @@ _DATA_FIELDS = (
     "raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data",
     "external_data", "data_location",
 )  # fmt: skip
-
-
-def _put_inline(kept: TensorProto, tensor: TensorProto, data: Bytes) -> None:
-    if tensor.data_type == TensorProto.STRING:
-        kept.string_data.extend(tensor.string_data)
-    else:
-        kept.raw_data = bytes(data)
 
 
 def _copy_without(message: Message, *names: str) -> Message:

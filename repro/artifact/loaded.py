@@ -1,0 +1,151 @@
+"""An artifact on disk, ready to be run: `repro.load` gives one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from passes import pipeline
+from repro.artifact import sessions, tensors
+from repro.artifact.build import Request
+from repro.artifact.canonical import Bytes
+from repro.artifact.compiling import CompiledProgram
+from repro.artifact.config import Config, Entry
+from repro.artifact.layout import blob_path
+from repro.artifact.reading import Stored
+from repro.artifact.workers import cores
+from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
+from repro.frontend import import_model, load_model
+from repro.ir.loops import parse_kernel
+from repro.ir.parse_program import parse_program, parse_schedule
+from repro.ir.types import parse_type, to_storage
+from repro.machines import CPUS
+from repro.targets import cpu
+
+
+class LoadedArtifact:
+    """A built artifact: its identity, its entries, and sessions that run its code."""
+
+    def __init__(self, stored: Stored, written: bool = False) -> None:
+        self._stored = stored
+        self.written = written
+        """Whether the build that returned this wrote the folder; False where the identical artifact stood."""
+
+    @property
+    def id(self) -> str:
+        return self._stored.id
+
+    @property
+    def config(self) -> Config:
+        return self._stored.config
+
+    @property
+    def folder(self) -> Path:
+        return self._stored.folder
+
+    @property
+    def graph_digest(self) -> str:
+        """Digest of the first entry's canonical graph."""
+        return self.config.entries[0].graph
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """Entries by name, with their signatures."""
+        return {entry.name: entry for entry in self.config.entries}
+
+    @property
+    def layers(self) -> tuple[tuple[str, int], ...]:
+        """(title, bytes) of every blob."""
+        return tuple((blob.title, blob.size) for blob in self._stored.blobs)
+
+    def session(self, entry: str = "infer", target: str = "cpu", threads: int | None = None) -> sessions.Session:
+        """A session of an entry on a target; `threads` is one for each core unless given.
+
+        Raises ReproError for an entry or a target that the artifact does not have, or that does not run here.
+        """
+        found = self.config.entry(entry)
+        if found is None:
+            raise ReproError(f"the artifact has no entry '{entry}'", expected=", ".join(self.entries))
+        weights = [self.config.weights[position] for position in found.weights]
+        parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
+        if target == "reference":
+            return sessions.Session(found, self._reference(), parameters)
+        values = [tensors.from_bytes(self._stored.by_digest(weight.digest), weight.type) for weight in weights]
+        stored = [
+            to_storage(array, kind.type.dtype).reshape(-1) for array, kind in zip(values, parameters, strict=True)
+        ]
+        compiled = compiled_program(self._stored, found, self._machine(target))
+        return sessions.Session(found, sessions.open_cpu(compiled, stored, threads or cores()), parameters)
+
+    def _machine(self, target: str) -> str:
+        """The full name of a target; `cpu` is the widest that the artifact has code for and this host runs."""
+        mine = [each.name for each in self.config.targets if each.name in CPUS]
+        if target == "cpu":
+            runnable = [name for name in mine if cpu.runs_here(CPUS[name]) is None]
+            if runnable:
+                return max(runnable, key=lambda name: CPUS[name].vector_bits)
+            reasons = "; ".join(f"{name}: {cpu.runs_here(CPUS[name])}" for name in mine)
+            raise ReproError(
+                "the artifact has no code for this host", found=reasons or "no cpu target", exit_code=EXIT_INCOMPLETE
+            )
+        if target not in mine:
+            known = ", ".join(("cpu", *mine, "reference"))
+            raise ReproError(f"the artifact has no target '{target}'", found=target, expected=known)
+        return target
+
+    def _reference(self) -> sessions.ReferenceExecutable:
+        request = request_of(self._stored)
+        imported = import_model(request.model, request.bind, request.set, shapes_of(request))
+        lowered = pipeline.run(imported.graph, imported.locations)
+        reporting = lowered.graph if lowered.checked else None
+        return sessions.ReferenceExecutable(imported.graph, reporting, [slot.initial for slot in imported.parameters])
+
+
+def request_of(stored: Stored) -> Request:
+    """The build of an artifact, from what the artifact says of itself."""
+    config = stored.config
+    for weight in config.weights:
+        stored.by_digest(weight.digest)  # hashed before the model, which refers to it, is read
+    stored.by_digest(config.source.digest)
+    build = config.build
+    run = config.golden[0] if config.golden else None
+    given = build.golden_inputs == "given" and run is not None
+    return Request(
+        model=load_model(blob_path(stored.folder, config.source.digest)),
+        bind=build.bind,
+        set={value.name: tensors.from_bytes(stored.by_digest(value.digest), value.type) for value in build.set},
+        targets=build.targets,
+        inputs={each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in run.inputs}
+        if given and run is not None
+        else None,
+        golden_seed=int(build.golden_seed, 16),
+    )
+
+
+def shapes_of(request: Request) -> dict[str, tuple[int, ...]] | None:
+    return None if request.inputs is None else {name: array.shape for name, array in request.inputs.items()}
+
+
+def compiled_program(stored: Stored, entry: Entry, target: str) -> CompiledProgram:
+    """The code that came with an artifact. Raises ReproError if its parts do not fit together."""
+    described = stored.config.target(target)
+    compiled = next((each for each in described.entries if each.entry == entry.name), None) if described else None
+    if compiled is None:
+        raise ReproError(f"the artifact has no code of entry '{entry.name}' for '{target}'")
+
+    def text(digest: str) -> str:
+        return bytes(stored.by_digest(digest)).decode()
+
+    def constant(digest: str) -> bytes:
+        return bytes(stored.by_digest(digest))
+
+    try:
+        program = parse_program(text(compiled.program), lambda digest: parse_kernel(text(digest)), constant)
+        schedules = tuple(parse_schedule(each.schedule) for each in compiled.kernels)
+        if [f"sha256:{kernel.digest}" for kernel in program.kernels] != [each.kernel for each in compiled.kernels]:
+            raise ValueError("the program's kernels are not those that the config lists")
+    except ValueError as error:
+        raise ReproError("the artifact's program is damaged", found=str(error), exit_code=EXIT_MISMATCH) from error
+    objects: list[Bytes] = [stored.by_digest(each.code) for each in compiled.kernels]
+    return CompiledProgram(
+        CPUS[target], program, schedules, tuple(bytes(each) for each in objects), bytes(stored.by_digest(compiled.code))
+    )

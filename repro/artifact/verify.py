@@ -1,0 +1,305 @@
+"""Verification: parse, hash, rebuild from the source, run what was rebuilt everywhere, compare bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from repro.artifact import tensors
+from repro.artifact.build import Built, build, current_versions
+from repro.artifact.checks import Check, Report, Status
+from repro.artifact.compiling import compile_programs
+from repro.artifact.config import Config, Tensor
+from repro.artifact.loaded import LoadedArtifact, request_of
+from repro.artifact.reading import Stored, open_artifact
+from repro.artifact.sessions import Session
+from repro.errors import EXIT_MISMATCH, ReproError
+from repro.ir.loops import Kernel, Reduce
+from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
+from repro.ir.types import Array
+from repro.machines import CPUS
+from repro.numerics.contract import CONTRACT_VERSION
+from repro.targets import cpu
+
+Progress = Callable[[str, int, int], None]
+
+THREADS = (1, 2, 5)
+REFERENCE_LIMIT = 300_000_000
+"""Scalar operations up to which the reference runs; more is a row 'not run: cost'."""
+
+
+@dataclass
+class _Rows:
+    """The rows so far. Once one fails that others rest on, the rest are 'not run'."""
+
+    checks: list[Check] = field(default_factory=list[Check])
+
+    def good(self, name: str, detail: str = "", required: bool = True) -> None:
+        self.checks.append(Check(name, Status.GOOD, detail, required))
+
+    def mismatch(self, name: str, detail: str, required: bool = True) -> None:
+        self.checks.append(Check(name, Status.MISMATCH, detail, required))
+
+    def not_run(self, name: str, reason: str, required: bool = True) -> None:
+        self.checks.append(Check(name, Status.NOT_RUN, reason, required))
+
+    def compare(self, name: str, found: object, expected: object, detail: str) -> None:
+        if found == expected:
+            self.good(name, detail)
+        else:
+            self.mismatch(name, f"rebuilt {found}, the artifact has {expected}")
+
+
+def verify(
+    path: Path, targets: Sequence[str] | None, require: Sequence[str], trust_code: bool, progress: Progress
+) -> Report:
+    """All checks of an artifact. Raises ReproError (exit code 2) where there is none to check, or a part is missing."""
+    wanted = _wanted(targets, require)
+    rows = _Rows()
+    try:
+        stored = open_artifact(path)
+        rows.good("parse", "manifest and config are canonical and follow their schemas")
+        damage = _hash_all(stored, rows)
+    except ReproError as error:
+        if error.exit_code != EXIT_MISMATCH:
+            raise
+        rows.mismatch("parse", _flat(error))
+        _rest_not_run(rows, "the artifact is damaged")
+        return Report("unknown", "unknown", tuple(rows.checks))
+    graph = stored.config.entries[0].graph
+    if damage:
+        _rest_not_run(rows, "the artifact is damaged")
+        return Report(stored.id, graph, tuple(rows.checks))
+    if stored.config.contract != CONTRACT_VERSION:
+        reason = (
+            f"the artifact follows version {stored.config.contract} of the numerics contract, this is version "
+            f"{CONTRACT_VERSION}; pip install 'repro=={stored.config.versions.repro}'"
+        )
+        _rest_not_run(rows, reason)
+        return Report(stored.id, graph, tuple(rows.checks))
+    built = _rebuild(stored, rows, progress)
+    if built is None:
+        _rest_not_run(rows, "the artifact cannot be rebuilt", rebuilt=True)
+    else:
+        _run_all(stored, built, wanted, rows, progress)
+    if trust_code:
+        _run_shipped(stored, rows)
+    return Report(stored.id, graph, tuple(rows.checks))
+
+
+def _flat(error: ReproError) -> str:
+    return "; ".join(line.strip() for line in str(error).splitlines())
+
+
+def _rest_not_run(rows: _Rows, reason: str, rebuilt: bool = False) -> None:
+    for name in () if rebuilt else ("rebuild",):
+        rows.not_run(name, reason)
+    rows.not_run("run cpu", reason)
+
+
+def _hash_all(stored: Stored, rows: _Rows) -> bool:
+    """Hash every blob; every damaged one is a row. A missing one is an error."""
+    damage = False
+    total = 0
+    for blob in stored.blobs:
+        try:
+            total += len(stored.read(blob))
+        except ReproError as error:
+            if error.exit_code != EXIT_MISMATCH:
+                raise
+            damage = True
+            rows.mismatch("hash", _flat(error))
+    if not damage:
+        rows.good("hash", f"{len(stored.blobs)} blobs, {total} bytes")
+    return damage
+
+
+# ── rebuild ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rebuild(stored: Stored, rows: _Rows, progress: Progress) -> Built | None:
+    """Build again from the artifact's own source, without the cache, and compare."""
+    try:
+        built = build(request_of(stored), None, progress)
+    except ReproError as error:
+        if error.exit_code == EXIT_MISMATCH:
+            rows.mismatch("rebuild", _flat(error))
+        else:
+            rows.not_run("rebuild", _flat(error))
+        return None
+    old, new = stored.config, built.artifact.config
+    rows.compare("source digest", new.source.digest, old.source.digest, old.source.digest)
+    for before, after in zip(old.entries, new.entries, strict=False):
+        rows.compare(f"graph digest of {before.name}", after.graph, before.graph, before.graph)
+    rows.compare("loop IR", _loop_ir(new), _loop_ir(old), f"{len(_loop_ir(old))} programs and kernels")
+    if current_versions() != old.versions:
+        mine, theirs = current_versions(), old.versions
+        reason = f"not comparable: built by {_toolchain(theirs)}, this is {_toolchain(mine)}"
+        rows.not_run("code", reason, required=False)
+        rows.not_run("rebuild", reason, required=False)
+        return built
+    rows.compare("code", _code(new), _code(old), f"{len(_code(old))} objects")
+    if built.artifact.id == stored.id:
+        rows.good("rebuild", f"the same {len(stored.blobs) + 1} blobs")
+    else:
+        rows.mismatch("rebuild", _different_layers(stored, built))
+    return built
+
+
+def _toolchain(versions: object) -> str:
+    return str(versions)
+
+
+def _loop_ir(config: Config) -> list[str]:
+    found = {entry.program for target in config.targets for entry in target.entries}
+    found |= {kernel.kernel for target in config.targets for entry in target.entries for kernel in entry.kernels}
+    return sorted(found)
+
+
+def _code(config: Config) -> list[str]:
+    entries = [entry for target in config.targets for entry in target.entries]
+    return [digest for entry in entries for digest in (entry.code, *(kernel.code for kernel in entry.kernels))]
+
+
+def _different_layers(stored: Stored, built: Built) -> str:
+    old = {blob.title: blob.digest for blob in stored.blobs[1:]}
+    new = {layer.title: layer.digest for layer in built.artifact.layers}
+    names = [title for title in dict.fromkeys((*old, *new)) if old.get(title) != new.get(title)]
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f"rebuilt {built.artifact.id}; layers that differ: {shown or 'none, so the config does'}"
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Targets to run: those named (None: all), and those that must run."""
+
+    named: tuple[str, ...] | None
+    required: frozenset[str]
+
+
+def _wanted(targets: Sequence[str] | None, require: Sequence[str]) -> _Wanted:
+    known = ("reference", "cpu", *CPUS)
+    for name in (*(targets or ()), *require):
+        if name not in known:
+            raise ReproError(f"unknown target '{name}'", found=name, expected=", ".join(known))
+    best = cpu.best_machine()
+    own = "cpu" if best is None else best.name
+    full = {own if name == "cpu" else name for name in ("cpu", *(targets or ()), *require)}
+    named = (
+        None if targets is None else tuple(dict.fromkeys((own, *(own if name == "cpu" else name for name in targets))))
+    )
+    return _Wanted(named, frozenset(full))
+
+
+def _run_all(stored: Stored, built: Built, wanted: _Wanted, rows: _Rows, progress: Progress) -> None:
+    default = (
+        "reference",
+        *sorted({*(target.name for target in stored.config.targets), *wanted.required} - {"reference"}),
+    )
+    names = wanted.named or default
+    extra = [name for name in (*names, *wanted.required) if name in CPUS and name not in built.compiled]
+    if extra:
+        programs = compile_programs(
+            [(CPUS[name], built.lowered.program) for name in dict.fromkeys(extra)], None, progress
+        )
+        built.compiled.update(zip(dict.fromkeys(extra), programs, strict=True))
+    for done, name in enumerate(dict.fromkeys((*names, *sorted(wanted.required)))):
+        progress("run targets", done, len(names))
+        _run_target(stored, built, name, name in wanted.required, rows)
+
+
+def _run_target(stored: Stored, built: Built, name: str, required: bool, rows: _Rows) -> None:
+    if name == "reference":
+        cost = work(built.lowered.program)
+        if cost > REFERENCE_LIMIT and not required:
+            rows.not_run("run reference", f"cost: {cost} operations, the limit is {REFERENCE_LIMIT}", required)
+            return
+        _compare_run(stored, "run reference", required, lambda: built.session("reference", 1), rows)
+        return
+    reason = cpu.runs_here(CPUS[name]) if name in CPUS else "this host runs no CPU target"
+    for threads in THREADS:
+        row = f"run {name}, {threads} thread{'s' if threads > 1 else ''}"
+        if reason is not None:
+            rows.not_run(row, reason, required)
+        else:
+            _compare_run(stored, row, required, lambda threads=threads: built.session(name, threads), rows)
+
+
+def _run_shipped(stored: Stored, rows: _Rows) -> None:
+    """The code that came with the artifact, on the best target of this host."""
+    artifact = LoadedArtifact(stored)
+    _compare_run(stored, "run shipped code", True, lambda: artifact.session(target="cpu", threads=1), rows)
+
+
+def _compare_run(stored: Stored, row: str, required: bool, make: Callable[[], Session], rows: _Rows) -> None:
+    if not stored.config.golden:
+        rows.not_run(row, "the artifact has no golden run", required)
+        return
+    golden = stored.config.golden[0]
+    inputs = {each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in golden.inputs}
+    try:
+        outputs = make().run(inputs)
+    except ReproError as error:
+        rows.mismatch(row, _flat(error), required)
+        return
+    different = [text for each in golden.outputs if (text := _difference(stored, each, outputs))]
+    if different:
+        rows.mismatch(row, "; ".join(different), required)
+    else:
+        rows.good(row, f"{len(golden.outputs)} output{'s' if len(golden.outputs) > 1 else ''}, equal bits", required)
+
+
+def _difference(stored: Stored, expected: Tensor, outputs: Mapping[str, Array]) -> str:
+    """What differs between an output and its golden bits; empty if nothing does."""
+    found = tensors.to_bytes(outputs[expected.name])
+    if tensors.digest(outputs[expected.name]) == expected.digest:
+        return ""
+    if not any(blob.digest == expected.digest for blob in stored.blobs):
+        return f"output '{expected.name}': other bits ({tensors.digest(outputs[expected.name])}, not {expected.digest})"
+    golden = np.frombuffer(bytes(stored.by_digest(expected.digest)), np.uint8)
+    mine = np.frombuffer(found, np.uint8)
+    if golden.size != mine.size:
+        return f"output '{expected.name}': {mine.size} bytes, not {golden.size}"
+    width = max(1, mine.size // max(1, outputs[expected.name].size))
+    places = np.flatnonzero((golden.reshape(-1, width) != mine.reshape(-1, width)).any(axis=1))
+    where = tuple(int(i) for i in np.unravel_index(int(places[0]), outputs[expected.name].shape))
+    return f"output '{expected.name}': {places.size} of {mine.size // width} elements differ, first at {list(where)}"
+
+
+# ── cost ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def work(program: Program) -> int:
+    """Scalar operations of a run, roughly: each expression once per iteration; loops at their limits."""
+    costs = [_kernel_work(kernel) for kernel in program.kernels]
+
+    def total(steps: Sequence[Step]) -> int:
+        return sum(cost(step) for step in steps)
+
+    def cost(step: Step) -> int:
+        match step:
+            case Call():
+                return costs[step.kernel]
+            case CountedLoop():
+                return step.count * total(step.body)
+            case While():
+                return step.limit * total(step.body)
+            case Branch():
+                return max(total(step.then), total(step.otherwise))
+
+    return total(program.steps)
+
+
+def _kernel_work(kernel: Kernel) -> int:
+    def iterations(expr: object) -> int:
+        bound = expr.axes if isinstance(expr, Reduce) else ()
+        return math.prod(axis.extent for axis in (*expr.free, *bound))  # pyright: ignore[reportAttributeAccessIssue]
+
+    return sum(iterations(expr) for expr in kernel.expressions)
