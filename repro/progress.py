@@ -33,4 +33,5 @@ class DelayedProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._timer.cancel()
         self._timer.join()
-        self._display.stop()
+        if self._display.live.is_started:
+            self._display.stop()

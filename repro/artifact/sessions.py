@@ -21,7 +21,7 @@ from repro.targets import cpu
 
 
 class Executable(Protocol):
-    """A program that can be run on storage arrays, by position."""
+    """A program that can be run on storage arrays of the inputs' shapes, by position."""
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]: ...
 
@@ -110,7 +110,7 @@ class Session:
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Outputs by name. Raises ReproError for inputs that do not fit, and for an index out of range."""
-        results = self._executable.run([array.reshape(-1) for array in match(inputs, self.entry.inputs)])
+        results = self._executable.run(match(inputs, self.entry.inputs))
         if self.entry.index_checks:
             _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
         outputs: dict[str, Array] = {}

@@ -37,6 +37,7 @@ class Code:
     """Objects loaded into this process."""
 
     def __init__(self, objects: Sequence[bytes]) -> None:
+        toolchain.initialise()
         self._target = llvm.Target.from_default_triple().create_target_machine()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._target)
         for data in objects:

@@ -17,14 +17,15 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def _initialised() -> None:
+def initialise() -> None:
+    """Register every back end; whatever makes or loads code calls it first."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 
 
 @cache
 def target_machine(machine: Machine) -> Any:
-    _initialised()
+    initialise()
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="default"
