@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from repro.ir import index as ix
 from repro.ir.loops import Affine, Axis, Expr, IndexOp, Reduce, Scalar, topological
@@ -70,7 +71,7 @@ def _candidates(nest: Nest, expressions: tuple[Expr, ...]) -> list[tuple[Axis, A
     """Neighbours: of the nest's parallel axes, and of each reduction's axes."""
     groups = [nest.axes[nest.serial :]]
     groups += [expr.axes for expr in expressions if isinstance(expr, Reduce)]
-    return [pair for group in groups for pair in zip(group, group[1:], strict=False)]
+    return [pair for group in groups for pair in pairwise(group)]
 
 
 def _drop_unit_axes(nest: Nest) -> Nest:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -37,7 +37,8 @@ def _encode(value: Attribute | DType) -> bytes:
     return b"t%d:" % len(value) + b"".join(_encode(item) for item in value)
 
 
-class Value(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Value:
     """One result of a node."""
 
     node: Node

@@ -12,10 +12,10 @@ from repro.ir.graph import Node, Value
 from repro.ir.loops import Expr, apply, bitcast, const, convert
 from repro.ir.scalars import SCALARS
 from repro.ir.types import (
+    BF16,
     BOOL,
     BY_NAME,
     CANONICAL_NAN,
-    BF16,
     F16,
     F32,
     F64,
