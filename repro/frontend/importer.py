@@ -7,7 +7,7 @@ Only what the outputs need is imported. Every node goes through the function reg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,8 +233,7 @@ class Importer:
 
     def _leaf(self, scope: Scope, name: str) -> None:
         if name in scope.body.initializers:
-            made, region = self.initializer(scope, name), scope.around()
-            scope.items[name] = made if region is None else region.capture(made)
+            scope.items[name] = scope.inward(self.initializer(scope, name))
             return
         known, _ = scope.find(name)
         if not known:
@@ -277,7 +276,7 @@ class Importer:
         body: Body,
         inputs: Sequence[Item],
         region: Region | None = None,
-        iteration: Value | None = None,
+        iteration: Callable[[], Value | None] | None = None,
         label: str = "",
     ) -> tuple[Item, ...]:
         """The outputs of a subgraph on given inputs: in place, or inside a region."""
@@ -356,7 +355,7 @@ class Importer:
         inner = Scope(body, function_opsets(function), {**defaults, **given}, f"{scope.path}{own}/")
         inner.items.update(dict.fromkeys(body.inputs))
         inner.items.update(zip(body.inputs, inputs, strict=False))
-        inner.iteration, inner.region = scope.linear_iteration(), scope.around()
+        inner.iteration, inner.region = scope.linear_iteration, scope.around()
         wanted = [name for name, asked in zip(body.outputs, node.output, strict=False) if asked]
         self.resolve(inner, wanted)
         return tuple(inner.items.get(name) if name in wanted else None for name in body.outputs)

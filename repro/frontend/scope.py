@@ -139,7 +139,7 @@ class Scope:
     path: str = ""
     outer: Scope | None = None
     region: Region | None = None
-    iteration: Value | None = None
+    iteration: Callable[[], Value | None] | None = None
     items: dict[str, Item] = field(default_factory=dict[str, Item])
 
     def find(self, name: str) -> tuple[bool, Item]:
@@ -167,19 +167,30 @@ class Scope:
             place = place.outer
         return None if place is None else place.region
 
+    def inward(self, value: Value) -> Value:
+        """A value from outside of every region, as this place sees it: captured by each region around it."""
+        region = self.around()
+        return value if region is None else region.capture_value(region.surroundings.inward(value))
+
     def linear_iteration(self) -> Value | None:
         """Number of the current loop iteration, over all loops around; None outside loops (rule 16)."""
-        if self.iteration is not None or self.outer is None:
-            return self.iteration
-        found = self.outer.linear_iteration()
-        if found is not None and self.region is not None:
-            found = self.region.capture_value(found)
-        self.iteration = found
-        return found
+        if self.iteration is not None:
+            return self.iteration()
+        found = self.outer.linear_iteration() if self.outer is not None else None
+        return found if found is None or self.region is None else self.region.capture_value(found)
 
 
-def nested_iteration(around: Value | None, inner: Value, count: int | None) -> Value:
-    """The linear number of an inner iteration. A loop of unknown count gets 2^32 numbers."""
-    if around is None:
-        return inner
-    return add(mul(around, scalar(count if count is not None else 1 << 32, I64)), inner)
+def nested_iteration(scope: Scope, region: Region | None, inner: Value, count: int | None) -> Callable[[], Value]:
+    """Gives the linear number of an iteration of a loop that stands in `scope`.
+
+    A loop of unknown count gets 2^32 numbers.
+    """
+
+    def number() -> Value:
+        around = scope.linear_iteration()
+        if around is None:
+            return inner
+        around = around if region is None else region.capture_value(around)
+        return add(mul(around, scalar(count if count is not None else 1 << 32, I64)), inner)
+
+    return number
