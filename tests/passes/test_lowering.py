@@ -1,0 +1,85 @@
+"""Lowering's own promises: memory that is never shared while live, epilogues, passes that keep bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import passes.pipeline as pipeline
+from passes.fuse import fuse
+from passes.lower import lower
+from passes.pipeline import run_checked
+from passes.plan import ALIGNMENT, plan
+from repro.errors import InternalError
+from repro.ir.graph import Graph, argument
+from repro.ir.program import TEMPORARY, Buffer, Call
+from repro.ir.types import F32, I64, TensorType
+from repro.ops import add, broadcast, elementwise, fill, gather, matmul, maximum, reshape, transpose
+from repro.targets import interpreter
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14))
+@settings(max_examples=200, deadline=None)
+def test_live_temporaries_never_share_bytes(lives: list[tuple[int, int, int]]) -> None:
+    buffers = tuple(Buffer(F32, size, TEMPORARY, 0) for size, _, _ in lives)
+    spans = [(min(a, b), max(a, b)) for _, a, b in lives]
+    steps = tuple(
+        Call(0, tuple(n for n, (first, last) in enumerate(spans) if time in (first, last))) for time in range(13)
+    )
+    planned, arena = plan(buffers, steps)
+    for n, left in enumerate(planned):
+        assert left.position % ALIGNMENT == 0
+        assert left.position + left.nbytes <= arena
+        for m in range(n):
+            right = planned[m]
+            overlap_time = spans[n][0] <= spans[m][1] and spans[m][0] <= spans[n][1]
+            apart = left.position + left.nbytes <= right.position or right.position + right.nbytes <= left.position
+            assert apart or not overlap_time
+
+
+def test_a_bias_and_a_relu_ride_on_their_dot() -> None:
+    x, w, b = TensorType(F32, (6, 8)), TensorType(F32, (8, 10)), TensorType(F32, (10,))
+    total = add(matmul(argument(0, x), argument(1, w)), broadcast(argument(2, b), (6, 10), (1,)))
+    program = lower(Graph((x, w, b), (maximum(total, fill(0.0, total.type)),)))
+    assert len(program.kernels) == 1
+    assert program.arena_bytes == 0
+
+
+def test_an_epilogue_may_be_moved_one_to_one() -> None:
+    x, w = TensorType(F32, (6, 8)), TensorType(F32, (8, 12))
+    product = matmul(argument(0, x), argument(1, w))
+    heads = transpose(reshape(elementwise("neg", product), (2, 3, 4, 3)), (2, 0, 3, 1))
+    graph = Graph((x, w), (heads,))
+    assert len(fuse(graph).epilogues) == 1
+    assert len(lower(graph).kernels) == 1
+    generator = np.random.default_rng(0)
+    arrays = [np.asarray(generator.standard_normal(kind.shape), np.float32) for kind in (x, w)]
+    plain = -(arrays[0].astype(np.float64) @ arrays[1]).reshape(2, 3, 4, 3).transpose(2, 0, 3, 1)
+    np.testing.assert_allclose(
+        interpreter.run(lower(graph), arrays)[0].reshape(plain.shape), plain, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_debug_mode_runs_the_reference_around_each_pass() -> None:
+    table, where = TensorType(F32, (5, 3)), TensorType(I64, (4, 1))
+    graph = Graph((table, where), (gather(argument(0, table), argument(1, where), (0,)),))
+    arrays = [np.arange(15, dtype=np.float32).reshape(5, 3), np.array([[0], [4], [9], [1]])]
+    lowered = run_checked(graph, arrays, ())
+    assert [step.name for step in lowered.steps] == ["canonical-outputs", "expand", "check-indices", "lower"]
+    report = interpreter.run(lowered.program, arrays)[1]
+    assert report.tolist() == [1, 2, 9]
+
+
+def test_a_pass_that_changes_a_bit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(graph: Graph, _: object) -> Graph:
+        return Graph(graph.arguments, tuple(add(value, value) for value in graph.results))
+
+    table = (pipeline.GRAPH_PASSES[0], replace(pipeline.GRAPH_PASSES[1], run=planted))
+    monkeypatch.setattr(pipeline, "GRAPH_PASSES", table)
+    of = TensorType(F32, (3,))
+    with pytest.raises(InternalError, match="expand changed the bits"):
+        run_checked(Graph((of,), (argument(0, of),)), [np.ones(3, np.float32)], ())
