@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from repro.ir import index as ix
+from repro.ir.contraction import find
 from repro.ir.loops import Axis, Kernel, Load
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.machines import Machine
-from repro.targets.llvm.contraction import find
 
 ITEM_ELEMENTS = 8192
 """Outputs that one work item computes along the vector axis, at most."""

@@ -87,10 +87,14 @@ def parse_schedule(text: str) -> Schedule:
     if names[:3] != ["axis", "width", "block"]:
         raise ValueError(f"not a schedule: {text!r}")
     axis = None if values[0] == "-" else int(values[0])
+    inner: tuple[int, ...] = ()
+    if names[3:4] == ["inner"]:
+        inner = tuple(int(word) for word in values[3].split(","))
+        del names[3], values[3]
     tile = None
-    if len(parts) > 3:
+    if len(names) > 3:
         if names[3:] != ["tile", "block", "turn"]:
             raise ValueError(f"not a schedule: {text!r}")
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
         tile = ContractionTile(int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
-    return Schedule(axis, int(values[1]), int(values[2]), tile)
+    return Schedule(axis, int(values[1]), int(values[2]), tile, inner)

@@ -29,20 +29,24 @@ class Schedule:
     """Loop order, vectors and the grain of parallel work.
 
     `vector_axis` (a position in the kernel's axes, or None) is run innermost, `vector_width` elements at
-    a time; `block` of its iterations and one iteration of every other parallel axis make one work item;
-    items are what threads share out. `tile` is given for a contraction instead.
+    a time; `block` of its iterations, all iterations of the `inner` axes (positions) and one iteration of
+    every other parallel axis make one work item; items are what threads share out. Axes that the kernel's
+    serial loops tie together are inner whatever a schedule says. `tile` is given for a contraction instead.
     """
 
     vector_axis: int | None
     vector_width: int
     block: int
     tile: ContractionTile | None = None
+    inner: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
         """One line, canonical: part of the key of compiled code."""
         axis = "-" if self.vector_axis is None else str(self.vector_axis)
         head = f"axis={axis} width={self.vector_width} block={self.block}"
+        if self.inner:
+            head += f" inner={','.join(map(str, self.inner))}"
         if self.tile is None:
             return head
         t = self.tile

@@ -71,6 +71,8 @@ class Body:
         self.f, self.kernel, self.reducer = f, kernel, reducer
         self.lanes = narrow_lanes
         """Lanes that a reduction along its own axis may use (1: scalar code)."""
+        self.serial = frozenset(kernel.axes[: kernel.serial])
+        self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,13 +102,14 @@ class Body:
     def hoist(self, roots: Iterable[Expr], scope: Scope) -> None:
         """Compute now every largest part of the roots that the scope's axes decide."""
         axes, seen = scope.axes, set[Expr]()
+        changing = frozenset[Expr]() if self.serial <= axes else self.changing
         stack = list(roots)
         while stack:
             expr = stack.pop()
             if expr in seen:
                 continue
             seen.add(expr)
-            if expr.free <= axes and not isinstance(expr, Const):
+            if expr.free <= axes and expr not in changing and not isinstance(expr, Const):
                 self.value(expr, scope)
                 continue
             stack.extend(expr.children)
@@ -350,6 +353,16 @@ class Body:
             final = scalars.constant(self.f, I64, math.prod(axis.extent for axis in axes) - 1, width)
             numbers = scalars.select(self.f, mask, numbers, final)
         return Scope(scope, dict(zip(axes, self.split(numbers, axes), strict=True)), width, None, mask)
+
+
+def _changing(kernel: Kernel) -> frozenset[Expr]:
+    """Expressions that read what the kernel writes: their values last for one serial iteration."""
+    found: set[Expr] = set()
+    for expr in kernel.expressions:
+        own = isinstance(expr, Load) and kernel.buffers[expr.buffer].writable
+        if own or any(child in found for child in expr.children):
+            found.add(expr)
+    return frozenset(found)
 
 
 def _lane_axes(scope: Scope) -> frozenset[Axis]:

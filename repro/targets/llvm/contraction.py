@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Chain, Expr, Kernel, Reduce
+from repro.ir.contraction import Contraction, find
+from repro.ir.loops import Axis, Expr, Kernel, Load, topological
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import BOOL, I64, DType
 from repro.machines import Machine
@@ -25,48 +26,6 @@ from repro.targets.llvm.text import Function, Val, element, integer, vector
 
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """What a kernel contracts: its reduction, its axes by role, and the operand that absent terms blank."""
-
-    reduce: Reduce
-    chain: Chain
-    batch: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    absent_in: int | None
-
-    @property
-    def extents(self) -> tuple[int, int, int, int]:
-        """Batch, rows, columns, terms."""
-        groups = (self.batch, self.rows, self.columns, self.reduce.axes)
-        batch, rows, columns, terms = (math.prod(axis.extent for axis in group) for group in groups)
-        return batch, rows, columns, terms
-
-
-def find(kernel: Kernel) -> Contraction | None:
-    """The kernel as a contraction, or None where it is not one that tiles can run."""
-    chains = [e for e in kernel.expressions if isinstance(e, Reduce) and isinstance(e.order, Chain)]
-    others = [e for e in kernel.expressions if isinstance(e, Reduce) and not isinstance(e.order, Chain)]
-    if len(chains) != 1 or others or len(kernel.stores) != 1 or kernel.serial:
-        return None
-    reduce, store = chains[0], kernel.stores[0]
-    order = reduce.order
-    if not isinstance(order, Chain) or store.when is not None or reduce in store.offset.children:
-        return None
-    a, b = reduce.terms
-    rows = tuple(axis for axis in kernel.axes if axis in a.free and axis not in b.free)
-    columns = tuple(axis for axis in kernel.axes if axis in b.free and axis not in a.free)
-    batch = tuple(axis for axis in kernel.axes if axis not in rows and axis not in columns)
-    absent = None
-    if reduce.present is not None:
-        over = reduce.present.free
-        if over & set(rows) and over & set(columns):
-            return None
-        absent = 0 if over & set(rows) else 1
-    return Contraction(reduce, order, batch, rows, columns, absent)
 
 
 @dataclass(frozen=True)
@@ -241,8 +200,6 @@ class _Item:
         return self._pack_across(side, start, size, lines, finite)
 
     def _strides(self, side: int, axis: Axis) -> list[int | None]:
-        from repro.ir.loops import Load, topological
-
         return [ix.coefficient(e.offset, axis) for e in topological([self.reduce.terms[side]]) if isinstance(e, Load)]
 
     def _contiguous(self, side: int) -> bool:

@@ -2,8 +2,8 @@
 
     void k_<digest>(ptr b0, ..., i64 s0, ..., i64 begin, i64 end, ptr scratch)
 
-A work item is one iteration of every parallel axis but the vector axis, and a block of that one; in a
-contraction it is a tile of outputs. Items are independent, so threads take ranges of them.
+A work item is one iteration of every outer axis, all of the inner ones, and a block of the vector axis; in
+a contraction it is a block of outputs. Items are independent, so threads take ranges of them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from repro.ir.dependence import independent_axes, reads_its_output
 from repro.ir.loops import Axis, Expr, Kernel
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
@@ -28,9 +29,10 @@ def work_items(kernel: Kernel, schedule: Schedule) -> int:
     """How many independent items the kernel is cut into."""
     if schedule.tile is not None:
         return contraction.shape_of(kernel, schedule).items
-    outer = math.prod(axis.extent for axis in _outer(kernel, schedule))
-    vector = _vector_axis(kernel, schedule)
-    return outer * (1 if vector is None else -(-vector.extent // schedule.block))
+    if any(axis.extent == 0 for axis in kernel.axes):
+        return 0
+    grid = Grid(kernel, schedule)
+    return math.prod(axis.extent for axis in grid.outer) * grid.blocks
 
 
 def scratch_bytes(kernel: Kernel, schedule: Schedule) -> int:
@@ -58,13 +60,19 @@ def module(f: Function, kernel: Kernel, machine: Machine) -> str:
     return "\n".join([*lines, *f.entry, *f.lines, "}"]) + "\n"
 
 
-def _vector_axis(kernel: Kernel, schedule: Schedule) -> Axis | None:
-    return None if schedule.vector_axis is None else kernel.axes[schedule.vector_axis]
+class Grid:
+    """How a schedule cuts a kernel's axes: `outer` over items, `inner` loops within, the vector axis innermost."""
 
-
-def _outer(kernel: Kernel, schedule: Schedule) -> list[Axis]:
-    """Parallel axes that are not the vector axis, in nest order."""
-    return [axis for axis in kernel.axes[kernel.serial :] if axis is not _vector_axis(kernel, schedule)]
+    def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
+        apart = independent_axes(kernel)
+        self.vector = None if schedule.vector_axis is None else kernel.axes[schedule.vector_axis]
+        within = frozenset(kernel.axes[position] for position in schedule.inner)
+        others = [axis for axis in kernel.axes[kernel.serial :] if axis is not self.vector]
+        self.outer = [axis for axis in others if axis in apart and axis not in within]
+        self.inner = [axis for axis in others if axis not in self.outer]
+        extent = 1 if self.vector is None else self.vector.extent
+        self.block = schedule.block if self.vector in apart else extent
+        self.blocks = -(-extent // self.block)
 
 
 def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine) -> None:
@@ -85,70 +93,72 @@ class _Items:
     """The code of one work item."""
 
     def __init__(self, body: Body, kernel: Kernel, schedule: Schedule, roots: list[Expr]) -> None:
-        self.body, self.f, self.kernel, self.schedule, self.roots = body, body.f, kernel, schedule, roots
-        self.vector = _vector_axis(kernel, schedule)
+        self.body, self.f, self.kernel, self.roots = body, body.f, kernel, roots
+        self.grid, self.width = Grid(kernel, schedule), schedule.vector_width
+        self.repeatable = kernel.serial == 0 and not reads_its_output(kernel)
+        """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
 
     def item(self, number: Val, top: Scope) -> None:
-        f, blocks = self.f, 1
-        block = integer(0)
-        if self.vector is not None:
-            blocks = -(-self.vector.extent // self.schedule.block)
-            block = _rem(f, number, blocks)
+        f, grid = self.f, self.grid
+        block, rest = _rem(f, number, grid.blocks), _quotient(f, number, grid.blocks)
         bound: dict[Axis, Val] = {}
-        rest = _quotient(f, number, blocks)
-        for axis in reversed(_outer(self.kernel, self.schedule)):
-            bound[axis] = _rem(f, rest, axis.extent)
+        for position, axis in reversed(list(enumerate(grid.outer))):
+            bound[axis] = rest if position == 0 else _rem(f, rest, axis.extent)
             rest = _quotient(f, rest, axis.extent)
-        scope = Scope(top, bound)
-        serial = self.kernel.axes[: self.kernel.serial]
+        loops = [*self.kernel.axes[: self.kernel.serial], *grid.inner]
 
         def inside(level: Scope, _: list[Val]) -> Sequence[Val]:
             self.along_vector(block, level)
             return ()
 
-        self.body.nest(serial, scope, self.roots, (), inside)
+        self.body.nest(loops, Scope(top, bound), self.roots, (), inside)
 
     def along_vector(self, block: Val, scope: Scope) -> None:
-        if self.vector is None:
+        axis, width = self.grid.vector, self.width
+        if axis is None:
             self.stores(scope)
             return
-        f, axis, width = self.f, self.vector, self.schedule.vector_width
-        begin = f.scaled(block, self.schedule.block) if block.text != "0" else block
+        f, size = self.f, self.grid.block
+        begin = integer(0) if self.grid.blocks == 1 else f.scaled(block, size)
         end = self._end(begin, axis.extent)
+        even = axis.extent % width == 0 and size % width == 0
+        if width > 1 and axis.extent >= width and (even or self.repeatable):
+            last = integer(axis.extent - width)
+            f.loop(begin, end, width, (), lambda at, _: self.lanes(at if even else _least(f, at, last), scope))
+            return
         middle = begin
-        if width > 1 and min(axis.extent, self.schedule.block) >= width:
+        if width > 1 and min(axis.extent, size) >= width:
             span = f.let(f"sub i64 {end.text}, {begin.text}", I64)
             middle = f.add(begin, f.let(f"and i64 {span.text}, {-width}", I64))
             f.loop(begin, middle, width, (), lambda at, _: self.lanes(at, scope))
-        if width > 1 and axis.extent % width == 0 and self.schedule.block % width == 0:
-            return
         f.loop(middle, end, 1, (), lambda at, _: self.single(at, scope))
 
     def _end(self, begin: Val, extent: int) -> Val:
-        if begin.text == "0":
-            return integer(min(self.schedule.block, extent))
-        end = self.f.add(begin, integer(self.schedule.block))
-        if extent % self.schedule.block == 0:
-            return end
-        less = scalars.compare(self.f, "lt", end, integer(extent))
-        return scalars.select(self.f, less, end, integer(extent))
+        if self.grid.blocks == 1:
+            return integer(extent)
+        end = self.f.add(begin, integer(self.grid.block))
+        return end if extent % self.grid.block == 0 else _least(self.f, end, integer(extent))
 
     def lanes(self, at: Val, scope: Scope) -> Sequence[Val]:
-        assert self.vector is not None
-        width = self.schedule.vector_width
-        numbers = self.f.add(self.f.splat(at, width), self.f.lanes(width))
-        self.stores(Scope(scope, {self.vector: numbers}, width, (self.vector, at)))
+        assert self.grid.vector is not None
+        numbers = self.f.add(self.f.splat(at, self.width), self.f.lanes(self.width))
+        self.stores(Scope(scope, {self.grid.vector: numbers}, self.width, (self.grid.vector, at)))
         return ()
 
     def single(self, at: Val, scope: Scope) -> Sequence[Val]:
-        assert self.vector is not None
-        self.stores(Scope(scope, {self.vector: at}))
+        assert self.grid.vector is not None
+        self.stores(Scope(scope, {self.grid.vector: at}))
         return ()
 
     def stores(self, scope: Scope) -> None:
-        for store in self.kernel.stores:
-            value = self.body.value(store.value, scope)
+        """All values of the iteration first: a store may not change what another one reads."""
+        values = [self.body.value(store.value, scope) for store in self.kernel.stores]
+        for store, value in zip(self.kernel.stores, values, strict=True):
             self.body.store(store.buffer, store.offset, value, store.when, scope)
+
+
+def _least(f: Function, a: Val, b: Val) -> Val:
+    return scalars.select(f, scalars.compare(f, "lt", a, b), a, b)
 
 
 def _rem(f: Function, number: Val, extent: int) -> Val:

@@ -1,0 +1,50 @@
+"""Kernels seen as contractions of a(batch, rows, k) with b(batch, columns, k)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from repro.ir.loops import Axis, Chain, Kernel, Reduce
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What a kernel contracts: its reduction, its axes by role, and the operand that absent terms blank."""
+
+    reduce: Reduce
+    chain: Chain
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    absent_in: int | None
+
+    @property
+    def extents(self) -> tuple[int, int, int, int]:
+        """Batch, rows, columns, terms."""
+        groups = (self.batch, self.rows, self.columns, self.reduce.axes)
+        batch, rows, columns, terms = (math.prod(axis.extent for axis in group) for group in groups)
+        return batch, rows, columns, terms
+
+
+def find(kernel: Kernel) -> Contraction | None:
+    """The kernel as a contraction, or None where it is not one that tiles can run."""
+    chains = [e for e in kernel.expressions if isinstance(e, Reduce) and isinstance(e.order, Chain)]
+    others = [e for e in kernel.expressions if isinstance(e, Reduce) and not isinstance(e.order, Chain)]
+    if len(chains) != 1 or others or len(kernel.stores) != 1 or kernel.serial:
+        return None
+    reduce, store = chains[0], kernel.stores[0]
+    order = reduce.order
+    if not isinstance(order, Chain) or store.when is not None or reduce in store.offset.children:
+        return None
+    a, b = reduce.terms
+    rows = tuple(axis for axis in kernel.axes if axis in a.free and axis not in b.free)
+    columns = tuple(axis for axis in kernel.axes if axis in b.free and axis not in a.free)
+    batch = tuple(axis for axis in kernel.axes if axis not in rows and axis not in columns)
+    absent = None
+    if reduce.present is not None:
+        over = reduce.present.free
+        if over & set(rows) and over & set(columns):
+            return None
+        absent = 0 if over & set(rows) else 1
+    return Contraction(reduce, order, batch, rows, columns, absent)
