@@ -2,7 +2,8 @@
 
 from repro.frontend import families as families
 from repro.frontend.bindings import parse_bindings, parse_settings
-from repro.frontend.importer import Imported, ParameterSlot, Port, import_model
+from repro.frontend.entry import import_model
+from repro.frontend.imported import Imported, ParameterSlot, Port
 from repro.frontend.load import LoadedModel, load_model
 from repro.frontend.registry import onnx_op, registered_ops
 

@@ -9,7 +9,7 @@ import onnx
 from repro.errors import ReproError
 from repro.frontend.context import NodeContext
 from repro.frontend.limits import check_tensor_size
-from repro.frontend.registry import OnnxOp, known_versions
+from repro.frontend.registry import OnnxOp
 from repro.frontend.scope import Item, Items
 from repro.ir.graph import Value
 from repro.ir.types import BF16, F16, F32, DType
@@ -65,7 +65,7 @@ def _check_arity(ctx: NodeContext, op: OnnxOp, inputs: tuple[Item, ...]) -> tupl
         expected = f"{op.required}{most} inputs"
         raise ctx.error("the number of inputs is wrong", f"{len(inputs)} inputs", expected)
     for index, item in enumerate(inputs[: op.required]):
-        if item is None and not ctx.op_type.startswith("Optional"):
+        if item is None and index not in op.may_be_none:
             raise ctx.error(f"input {index} is left out", "no value", f"{ctx.op_type} needs its input {index}")
     return inputs
 
@@ -135,10 +135,3 @@ def _check_results(ctx: NodeContext, results: tuple[Item, ...]) -> None:
     for item in results:
         for value in (item,) if isinstance(item, Value) else item.values if item is not None else ():
             check_tensor_size(value.shape, value.dtype.bytes, op=ctx.op_type, node=ctx.name)
-
-
-def unsupported(op: str, domain: str, version: int) -> str:
-    """How an operator without a function is listed."""
-    ranges = known_versions(domain, op)
-    name = f"{domain}.{op}" if domain else op
-    return name if not ranges else f"{name} of opset {version}"

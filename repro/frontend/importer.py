@@ -6,76 +6,22 @@ Only what the outputs need is imported. Every node goes through the function reg
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx
 
 from repro.errors import ReproError
 from repro.frontend import attributes, dispatch
-from repro.frontend.bindings import Bindings, input_tensor, input_type, set_value
 from repro.frontend.context import NodeContext
 from repro.frontend.folding import Folder, dependencies
 from repro.frontend.limits import MAX_UNROLLED_NODES, call_key, domain_of
 from repro.frontend.load import LoadedModel, check_opset, function_opsets
 from repro.frontend.registry import OnnxOp, find_op
 from repro.frontend.scope import Body, Item, Items, Region, Scope
-from repro.frontend.tensors import dtype_of
-from repro.ir.graph import Graph, Locations, Value, argument, canonicalise, constant, parameter
+from repro.frontend.unknown_ops import unknown_ops
+from repro.ir.graph import Locations, Value, constant, parameter
 from repro.ir.types import Array, DType, TensorType
-from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.numpy_scalars import canonicalize
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output of the model: its ONNX name and static type."""
-
-    name: str
-    type: TensorType
-
-
-@dataclass(frozen=True)
-class ParameterSlot:
-    """A parameter: its initializer's name, type, initial value (storage array), and whether training may change it."""
-
-    name: str
-    type: TensorType
-    initial: Array
-    trainable: bool
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A model as a canonical graph. Inputs, outputs, parameters and random nodes are positional; names stay here."""
-
-    graph: Graph
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    parameters: tuple[ParameterSlot, ...]
-    random_nodes: tuple[str, ...]
-    locations: Locations
-    bound: dict[str, int]
-    opsets: dict[str, int]
-    warnings: tuple[str, ...]
-
-
-def import_model(
-    loaded: LoadedModel,
-    bind: Mapping[str, int] | None = None,
-    set_values: Mapping[str, Any] | None = None,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    seed: int = 0,
-) -> Imported:
-    """The canonical graph of a model's outputs.
-
-    `bind` fixes dimensions by symbol or `INPUT[AXIS]`, `set_values` fixes whole inputs, `input_shapes` gives
-    the rest. `seed` is the 64-bit key of random nodes without a seed of their own. Raises ReproError.
-    """
-    with exact_arithmetic():
-        return Importer(loaded, seed).run(bind or {}, set_values or {}, input_shapes or {})
 
 
 class Importer:
@@ -83,73 +29,15 @@ class Importer:
 
     def __init__(self, loaded: LoadedModel, seed: int = 0) -> None:
         self.loaded, self.seed = loaded, seed & ((1 << 64) - 1)
-        self.folder = Folder(lambda node: self._initial[str(node["identity"])][1])
+        self.folder = Folder(lambda node: self.initial[str(node["identity"])][1])
         self.locations: Locations = {}
         self.random_names: dict[str, str] = {}
         self.warnings: dict[str, None] = {}
-        self._initial: dict[str, tuple[TensorType, Array]] = {}
+        self.initial: dict[str, tuple[TensorType, Array]] = {}
         self._named: dict[str, list[onnx.TensorProto]] = {}
         self._bodies: dict[str, Body] = {}
-        self._input_names: list[str] = []
+        self.input_names: list[str] = []
         self._left = 2 * loaded.expanded_nodes + MAX_UNROLLED_NODES
-
-    def run(
-        self, bind: Mapping[str, int], set_values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
-    ) -> Imported:
-        body = Body.of_graph(self.loaded.proto.graph)
-        scope = Scope(body, self.loaded.opsets, {})
-        inputs, bound = self._bind_inputs(scope, bind, set_values, shapes)
-        self.resolve(scope, body.outputs)
-        results = [self._output(scope, item) for item in self.loaded.proto.graph.output]
-        graph = Graph(tuple(port.type for port in inputs), tuple(results))
-        canonical = canonicalise(graph, self.locations)
-        outputs = zip(body.outputs, canonical.graph.types, strict=True)
-        return Imported(
-            graph=canonical.graph,
-            inputs=tuple(inputs),
-            outputs=tuple(Port(name, kind) for name, kind in outputs),
-            parameters=tuple(self._slot(str(name)) for name in canonical.parameters),
-            random_nodes=tuple(self.random_names[str(name)] for name in canonical.random),
-            locations=_kept(self.locations, canonical.graph),
-            bound=bound,
-            opsets=dict(self.loaded.opsets),
-            warnings=tuple(self.warnings),
-        )
-
-    # ── inputs, parameters, outputs ─────────────────────────────────────────────────────────────────
-
-    def _bind_inputs(
-        self,
-        scope: Scope,
-        bind: Mapping[str, int],
-        set_values: Mapping[str, Any],
-        shapes: Mapping[str, Sequence[int]],
-    ) -> tuple[list[Port], dict[str, int]]:
-        bindings = Bindings(bind)
-        proto = self.loaded.proto.graph
-        real = [item for item in proto.input if item.name not in scope.body.initializers]
-        names = [item.name for item in real]
-        if len(set(names)) != len(names):
-            raise ReproError("two inputs have one name", found=", ".join(names), expected="distinct names")
-        overridable = {item.name: item for item in proto.input}
-        _refuse_unknown("--set", set_values, list(overridable))
-        _refuse_unknown("a given input shape", shapes, list(overridable))
-        for name, value in set_values.items():
-            dtype, array = set_value(overridable[name], value)
-            scope.items[name] = self.constant(array, dtype)
-            declared = input_tensor(overridable[name])[1]
-            if declared is not None:
-                bindings.learn(name, declared, array.shape)
-        for item in real:
-            declared = input_tensor(item)[1]
-            if item.name in shapes and declared is not None:
-                bindings.learn(item.name, declared, shapes[item.name])
-        ports = [Port(i.name, input_type(i, bindings, shapes)) for i in real if i.name not in set_values]
-        bindings.check(names)
-        for index, port in enumerate(ports):
-            scope.items[port.name] = argument(index, port.type)
-        self._input_names = [port.name for port in ports]
-        return ports, {name: bindings.known.get(name, bindings.given.get(name, 0)) for name in sorted(bindings.used)}
 
     def initializer(self, scope: Scope, name: str) -> Value:
         """A float initializer is a parameter, everything else a constant."""
@@ -159,7 +47,7 @@ class Importer:
             return self.constant(array, dtype)
         identity = self._identity(name, tensor)
         kind = TensorType(dtype, array.shape)
-        self._initial[identity] = (kind, array)
+        self.initial[identity] = (kind, array)
         return parameter(identity, kind)
 
     def _identity(self, name: str, tensor: onnx.TensorProto) -> str:
@@ -173,35 +61,6 @@ class Importer:
     def constant(self, array: Array, dtype: DType) -> Value:
         """A constant from a storage array; NaNs take their canonical bits."""
         return constant(canonicalize(array, dtype), dtype)
-
-    def _slot(self, name: str) -> ParameterSlot:
-        kind, array = self._initial[name]
-        return ParameterSlot(name, kind, array, kind.dtype.is_float and kind.rank > 0)
-
-    def _output(self, scope: Scope, declared: onnx.ValueInfoProto) -> Value:
-        _, item = scope.find(declared.name)
-        if not isinstance(item, Value):
-            found = "nothing" if item is None else f"a sequence of {len(item.values)} values"
-            raise ReproError(f"output '{declared.name}' is not a tensor", found=found, expected="a tensor")
-        if declared.type.HasField("tensor_type"):
-            self._check_declared(declared, item.type)
-        return item
-
-    def _check_declared(self, declared: onnx.ValueInfoProto, kind: TensorType) -> None:
-        tensor = declared.type.tensor_type
-        if tensor.elem_type and dtype_of(tensor.elem_type, f"output '{declared.name}'") is not kind.dtype:
-            raise ReproError(
-                "shape or dtype conflicts",
-                node=declared.name,
-                found=f"output '{declared.name}' is {kind}",
-                expected=f"{dtype_of(tensor.elem_type, 'it')} as the model declares it",
-            )
-        dims = tensor.shape.dim
-        fixed = [dim.dim_value for dim in dims]
-        agrees = len(fixed) == kind.rank and all(a in (0, -1, b) for a, b in zip(fixed, kind.shape, strict=True))
-        if tensor.HasField("shape") and not agrees:
-            said = [dim.dim_param or dim.dim_value for dim in dims]
-            self.warn(f"output '{declared.name}' is declared {said}; with these bindings it is {list(kind.shape)}")
 
     # ── bodies ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,7 +189,7 @@ class Importer:
         check_opset(domain, version, node.op_type, node.name)
         op = find_op(domain, node.op_type, version)
         if op is None:
-            raise self._unknown_ops()
+            raise unknown_ops(self.loaded)
         return op
 
     def _function(
@@ -398,72 +257,8 @@ class Importer:
                 return ()
             value, region = outer, region.surroundings.around()
         found = [node["index"] for node in dependencies([value]) if node.op == "argument"]
-        return tuple(self._input_names[index] for index in found if index < len(self._input_names))
+        return tuple(self.input_names[index] for index in found if index < len(self.input_names))
 
     def warn(self, text: str) -> None:
         """Notes something that the user should know; each text once."""
         self.warnings.setdefault(text)
-
-    def _unknown_ops(self) -> ReproError:
-        """One error for every operator of the model that is not supported, with counts."""
-        counts: Counter[str] = Counter()
-        pending: list[tuple[Body, Mapping[str, int]]] = [(Body.of_graph(self.loaded.proto.graph), self.loaded.opsets)]
-        visited: set[tuple[str, str, str]] = set()
-        while pending:
-            body, opsets = pending.pop()
-            for index in _reached(body):
-                node = body.nodes[index]
-                pending.extend((child, opsets) for child in body.children(index))
-                function = self.loaded.functions.get(call_key(node))
-                if function is not None:
-                    if call_key(node) not in visited:
-                        visited.add(call_key(node))
-                        pending.append((Body.of_function(function), function_opsets(function)))
-                    continue
-                domain = domain_of(node.domain)
-                version = opsets.get(domain, 1)
-                if find_op(domain, node.op_type, version) is None:
-                    counts[dispatch.unsupported(node.op_type, domain, version)] += 1
-        listed = ", ".join(f"{name} ×{count}" for name, count in sorted(counts.items()))
-        return ReproError(
-            "the model uses operators that are not supported",
-            found=listed,
-            expected="operators listed in docs/coverage.md, or local functions over them",
-            next="export with a decomposition of these operators, or add them (docs/adding-an-op.md)",
-        )
-
-
-def _reached(body: Body) -> list[int]:
-    """Nodes of a body that its outputs need, ascending."""
-    found: set[int] = set()
-    stack = list(body.outputs)
-    while stack:
-        index = body.producer.get(stack.pop())
-        if index is None or index in found:
-            continue
-        found.add(index)
-        stack.extend(body.nodes[index].input)
-        stack.extend(name for child in body.children(index) for name in child.free)
-    return sorted(found)
-
-
-def _refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise ReproError(
-            f"{what} names no input of the model",
-            found=", ".join(unknown),
-            expected=f"one of {', '.join(known) or '(no inputs)'}",
-        )
-
-
-def _kept(locations: Locations, graph: Graph) -> Locations:
-    """The locations of the nodes of a graph, regions included, in the graph's order."""
-    found: Locations = {}
-    stack = [graph]
-    while stack:
-        for node in stack.pop().nodes:
-            if node in locations and node not in found:
-                found[node] = locations[node]
-            stack.extend(node.regions)
-    return found

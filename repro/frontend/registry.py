@@ -3,10 +3,11 @@
     @onnx_op("Softmax", since=1, until=12)
     def softmax_flat(ctx: NodeContext, x: Value) -> Value: ...
 
-A function takes a NodeContext and the node's inputs by position: parameters without a default are required, those
-with `= None` may be left out, `*inputs` takes any number. It returns the outputs by position: one Value (or
-Items, a sequence), or a tuple of them; it may return more than the node asks for. `ctx.error(...)` says what is
-wrong; a TypeError or ValueError of a core op's constructor becomes 'shape or dtype conflicts' at the node.
+A function takes a NodeContext and the node's inputs by position: parameters without a default are required (one
+annotated `Value | None` may be empty), those with `= None` may be left out, `*inputs` takes any number. It returns
+the outputs by position: one Value (or Items, a sequence), or a tuple of them; more than the node asks for is fine.
+`ctx.error(...)` says what is wrong; a TypeError or ValueError of a core op's constructor becomes 'shape or dtype
+conflicts' at the node.
 
 f16 and bf16 (contract, rule 3): by default the function sees them as f32 and its f32 results are rounded once, to
 the type that ONNX's schema gives the output (for operators without a schema: the first narrow input's).
@@ -24,6 +25,7 @@ from repro.errors import InternalError
 from repro.frontend.limits import domain_of
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
+Function = Callable[..., object]
 NEWEST = 1 << 30
 """`until` of an operator whose meaning still stands."""
 
@@ -32,17 +34,19 @@ NEWEST = 1 << 30
 class OnnxOp:
     """An operator from opset `since` to `until` (both included) of its domain.
 
-    `required` is how many inputs must be there, `most` how many may be (None: any number).
+    `required` is how many inputs the node must list, `may_be_none` which of those may be left empty, and `most`
+    how many it may list (None: any number).
     """
 
     domain: str
     name: str
     since: int
     until: int
-    function: Callable[..., object]
+    function: Function
     moves: bool
     required: int
     most: int | None
+    may_be_none: frozenset[int]
 
     def knows(self, version: int) -> bool:
         return self.since <= version <= self.until
@@ -62,7 +66,8 @@ def onnx_op(
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         last = NEWEST if until is None else until
         most = None if variadic else len(parameters)
-        entry = OnnxOp(domain_of(domain), name, since, last, function, moves, required, most)
+        absent = frozenset(index for index, p in enumerate(parameters) if "None" in str(p.annotation))
+        entry = OnnxOp(domain_of(domain), name, since, last, function, moves, required, most, absent)
         entries = _TABLE.setdefault((entry.domain, name), [])
         if any(other.since <= last and since <= other.until for other in entries):
             raise InternalError(f"operator {name} of domain '{domain}' is registered twice for some opset")

@@ -131,7 +131,7 @@ def has_element(_: NodeContext, value: Item = None) -> Value:
 
 
 @onnx_op("OptionalGetElement", since=15, moves=True)
-def get_element(ctx: NodeContext, value: Item) -> Item:
+def get_element(ctx: NodeContext, value: Value | Items | None) -> Item:
     if value is None:
         raise ctx.error("the optional is empty", expected="an element")
     return value

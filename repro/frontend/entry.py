@@ -1,0 +1,149 @@
+"""The way in: inputs bound, outputs resolved, identities numbered in canonical order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from repro.errors import ReproError
+from repro.frontend.bindings import Bindings, input_tensor, input_type, set_value
+from repro.frontend.imported import Imported, ParameterSlot, Port
+from repro.frontend.importer import Importer
+from repro.frontend.load import LoadedModel
+from repro.frontend.scope import Body, Scope
+from repro.frontend.tensors import dtype_of
+from repro.ir.graph import Graph, Locations, Value, argument, canonicalise
+from repro.ir.types import TensorType
+from repro.numerics.host_mode import exact_arithmetic
+
+
+def import_model(
+    loaded: LoadedModel,
+    bind: Mapping[str, int] | None = None,
+    set_values: Mapping[str, Any] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+) -> Imported:
+    """The canonical graph of a model's outputs.
+
+    `bind` fixes dimensions by symbol or `INPUT[AXIS]`, `set_values` fixes whole inputs, `input_shapes` gives
+    the rest. `seed` is the 64-bit key of random nodes without a seed of their own. Raises ReproError.
+    """
+    with exact_arithmetic():
+        return _import(Importer(loaded, seed), bind or {}, set_values or {}, input_shapes or {})
+
+
+def _import(
+    importer: Importer, bind: Mapping[str, int], set_values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+) -> Imported:
+    loaded = importer.loaded
+    body = Body.of_graph(loaded.proto.graph)
+    scope = Scope(body, loaded.opsets, {})
+    inputs, bound = _bind_inputs(importer, scope, bind, set_values, shapes)
+    importer.resolve(scope, body.outputs)
+    results = [_output(importer, scope, item) for item in loaded.proto.graph.output]
+    graph = Graph(tuple(port.type for port in inputs), tuple(results))
+    canonical = canonicalise(graph, importer.locations)
+    outputs = zip(body.outputs, canonical.graph.types, strict=True)
+    return Imported(
+        graph=canonical.graph,
+        inputs=tuple(inputs),
+        outputs=tuple(Port(name, kind) for name, kind in outputs),
+        parameters=tuple(_slot(importer, str(name)) for name in canonical.parameters),
+        random_nodes=tuple(importer.random_names[str(name)] for name in canonical.random),
+        locations=_kept(importer.locations, canonical.graph),
+        bound=bound,
+        opsets=dict(loaded.opsets),
+        warnings=tuple(importer.warnings),
+    )
+
+
+def _bind_inputs(
+    importer: Importer,
+    scope: Scope,
+    bind: Mapping[str, int],
+    set_values: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+) -> tuple[list[Port], dict[str, int]]:
+    """Inputs become arguments or, where `--set` fixes them, constants."""
+    bindings = Bindings(bind)
+    declared = {item.name: item for item in importer.loaded.proto.graph.input}
+    if len(declared) != len(importer.loaded.proto.graph.input):
+        raise ReproError("two inputs have one name", found=", ".join(declared), expected="distinct names")
+    real = [item for item in declared.values() if item.name not in scope.body.initializers]
+    _refuse_unknown("--set", set_values, list(declared))
+    _refuse_unknown("a given input shape", shapes, list(declared))
+    for name, value in set_values.items():
+        dtype, array = set_value(declared[name], value)
+        scope.items[name] = importer.constant(array, dtype)
+        _learn(bindings, declared[name], array.shape)
+    for item in real:
+        if item.name in shapes and item.name not in set_values:
+            _learn(bindings, item, shapes[item.name])
+    ports = [Port(item.name, input_type(item, bindings, shapes)) for item in real if item.name not in set_values]
+    bindings.check([item.name for item in real])
+    scope.items.update({port.name: argument(index, port.type) for index, port in enumerate(ports)})
+    importer.input_names = [port.name for port in ports]
+    return ports, {name: bindings.known.get(name, bindings.given.get(name, 0)) for name in sorted(bindings.used)}
+
+
+def _learn(bindings: Bindings, item: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
+    declared = input_tensor(item)[1]
+    if declared is not None:
+        bindings.learn(item.name, declared, shape)
+
+
+def _slot(importer: Importer, name: str) -> ParameterSlot:
+    kind, array = importer.initial[name]
+    return ParameterSlot(name, kind, array, kind.dtype.is_float and kind.rank > 0)
+
+
+def _output(importer: Importer, scope: Scope, declared: onnx.ValueInfoProto) -> Value:
+    _, item = scope.find(declared.name)
+    if not isinstance(item, Value):
+        found = "nothing" if item is None else f"a sequence of {len(item.values)} values"
+        raise ReproError(f"output '{declared.name}' is not a tensor", found=found, expected="a tensor")
+    if declared.type.HasField("tensor_type"):
+        _check_declared(importer, declared, item.type)
+    return item
+
+
+def _check_declared(importer: Importer, declared: onnx.ValueInfoProto, kind: TensorType) -> None:
+    tensor = declared.type.tensor_type
+    if tensor.elem_type and dtype_of(tensor.elem_type, f"output '{declared.name}'") is not kind.dtype:
+        raise ReproError(
+            "shape or dtype conflicts",
+            node=declared.name,
+            found=f"output '{declared.name}' is {kind}",
+            expected=f"{dtype_of(tensor.elem_type, 'it')} as the model declares it",
+        )
+    dims = tensor.shape.dim
+    fixed = [dim.dim_value for dim in dims]
+    agrees = len(fixed) == kind.rank and all(a in (0, -1, b) for a, b in zip(fixed, kind.shape, strict=True))
+    if tensor.HasField("shape") and not agrees:
+        said = [dim.dim_param or dim.dim_value for dim in dims]
+        importer.warn(f"output '{declared.name}' is declared {said}; with these bindings it is {list(kind.shape)}")
+
+
+def _refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ReproError(
+            f"{what} names no input of the model",
+            found=", ".join(unknown),
+            expected=f"one of {', '.join(known) or '(no inputs)'}",
+        )
+
+
+def _kept(locations: Locations, graph: Graph) -> Locations:
+    """The locations of the nodes of a graph, regions included, in the graph's order."""
+    found: Locations = {}
+    stack = [graph]
+    while stack:
+        for node in stack.pop().nodes:
+            if node in locations and node not in found:
+                found[node] = locations[node]
+            stack.extend(node.regions)
+    return found

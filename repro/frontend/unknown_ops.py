@@ -1,0 +1,59 @@
+"""The one error for every operator of a model that has no function here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from repro.errors import ReproError
+from repro.frontend.limits import FunctionKey, call_key, domain_of
+from repro.frontend.load import LoadedModel, function_opsets
+from repro.frontend.registry import find_op, known_versions
+from repro.frontend.scope import Body
+
+
+def unknown_ops(loaded: LoadedModel) -> ReproError:
+    """Lists every operator that the outputs may need and that is not supported, with counts."""
+    counts: Counter[str] = Counter()
+    pending: list[tuple[Body, Mapping[str, int]]] = [(Body.of_graph(loaded.proto.graph), loaded.opsets)]
+    visited: set[FunctionKey] = set()
+    while pending:
+        body, opsets = pending.pop()
+        for index in _reached(body):
+            node = body.nodes[index]
+            pending.extend((child, opsets) for child in body.children(index))
+            function = loaded.functions.get(call_key(node))
+            if function is not None:
+                if call_key(node) not in visited:
+                    visited.add(call_key(node))
+                    pending.append((Body.of_function(function), function_opsets(function)))
+                continue
+            domain = domain_of(node.domain)
+            version = opsets.get(domain, 1)
+            if find_op(domain, node.op_type, version) is None:
+                counts[_listed(node.op_type, domain, version)] += 1
+    return ReproError(
+        "the model uses operators that are not supported",
+        found=", ".join(f"{name} ×{count}" for name, count in sorted(counts.items())),
+        expected="operators listed in docs/coverage.md, or local functions over them",
+        next="export with a decomposition of these operators, or add them (docs/adding-an-op.md)",
+    )
+
+
+def _listed(op: str, domain: str, version: int) -> str:
+    name = f"{domain}.{op}" if domain else op
+    return f"{name} of opset {version}" if known_versions(domain, op) else name
+
+
+def _reached(body: Body) -> list[int]:
+    """Nodes of a body that its outputs need, ascending."""
+    found: set[int] = set()
+    stack = list(body.outputs)
+    while stack:
+        index = body.producer.get(stack.pop())
+        if index is None or index in found:
+            continue
+        found.add(index)
+        stack.extend(body.nodes[index].input)
+        stack.extend(name for child in body.children(index) for name in child.free)
+    return sorted(found)
