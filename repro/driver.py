@@ -144,9 +144,9 @@ def run(
 ) -> dict[str, Array]:
     """Run an entry of an artifact on inputs by name; the outputs by name. Raises ReproError."""
     progress("load", 0, 1)
-    session = load(path).session(entry, target, threads)
-    progress("run", 0, 1)
-    return session.run(inputs)
+    with load(path).session(entry, target, threads) as session:
+        progress("run", 0, 1)
+        return session.run(inputs)
 
 
 # ── cache ───────────────────────────────────────────────────────────────────────────────────────────

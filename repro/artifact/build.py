@@ -230,7 +230,8 @@ def _golden_outputs(
     target = "reference" if best is None else best.name
     if best is not None and target not in compiled:
         compiled = {**compiled, target: compile_programs([(best, lowered.program)], cache, progress)[0]}
-    outputs = _session(entry, imported, lowered, compiled, target, 1).run(inputs)
+    with _session(entry, imported, lowered, compiled, target, 1) as session:
+        outputs = session.run(inputs)
     progress("golden run", 1, 1)
     return outputs
 

@@ -29,6 +29,8 @@ class Executable(Protocol):
 
     def parameter(self, position: int) -> Array | None: ...
 
+    def close(self) -> None: ...
+
 
 class ReferenceExecutable:
     """The reference on the imported graph: no pass but the canonical NaN of outputs, no kernel, no code.
@@ -52,6 +54,9 @@ class ReferenceExecutable:
 
     def parameter(self, position: int) -> Array | None:
         return self._parameters[position].copy()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def open_cpu(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> CpuExecutable:
@@ -118,6 +123,16 @@ class Session:
             kind = parse_type(value.type)
             outputs[value.name] = to_face(array.reshape(kind.shape), kind.dtype)
         return outputs
+
+    def close(self) -> None:
+        """End the session's threads. A closed session cannot run."""
+        self._executable.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def state(self) -> dict[str, Array]:

@@ -245,7 +245,8 @@ def _compare_run(stored: Stored, row: str, required: bool, make: Callable[[], Se
     golden = stored.config.golden[0]
     inputs = {each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in golden.inputs}
     try:
-        outputs = make().run(inputs)
+        with make() as session:
+            outputs = session.run(inputs)
     except ReproError as error:
         rows.mismatch(row, _flat(error), required)
         return

@@ -74,6 +74,8 @@ class _Pool:
             raise
         if self.error is not None:
             raise self.error
+        while (position := self._take()) is not None:  # no worker could be started: do it here
+            self._finish(position, (True, apply(self.name, self.jobs[position])))
         return self.results
 
     def _take(self) -> int | None:
@@ -86,7 +88,11 @@ class _Pool:
     def _drive(self) -> None:
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
         try:
-            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+            worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except OSError:  # an interpreter that this system cannot start by itself, as under qemu-user
+            return
+        try:
+            with worker:
                 assert worker.stdin is not None
                 assert worker.stdout is not None
                 while (position := self._take()) is not None:

@@ -34,3 +34,10 @@ def test_a_dead_worker_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(workers, "cores", lambda: 2)
     with pytest.raises(Exception, match="ended early"):
         workers.parallel_map("os:_exit", [(3,)] * 40, lambda _: None)
+
+
+def test_without_workers_the_caller_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr("sys.executable", __file__)  # no program
+    results = workers.parallel_map("tests.artifact.test_workers:square", [(n + 20,) for n in range(40)], lambda _: None)
+    assert results == [((n + 20) ** 2, os.getpid()) for n in range(40)]
