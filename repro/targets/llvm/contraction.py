@@ -230,7 +230,7 @@ class _Item:
         lanes = scalars.compare(f, "lt", scalars.intrinsic(f, "fabs", value), bound)
         if value.width == 1:
             return lanes
-        return f.call(f"llvm.vector.reduce.and.v{value.width}i1", (BOOL, 1), [lanes.typed])
+        return f.call(f"llvm.vector.reduce.and.v{value.width}i1", (BOOL, 1), [lanes])
 
     def _chunks(self, count: Val, width: int, finite: Val, body: Callable[[Val, Val | None, Val], Val]) -> Val:
         """Runs of `width` over a count, the last one masked."""

@@ -33,7 +33,7 @@ def binary(f: Function, instruction: str, a: Val, b: Val) -> Val:
 
 def intrinsic(f: Function, name: str, *operands: Val) -> Val:
     first = operands[0]
-    return f.call(f"llvm.{name}.{suffix(first.dtype, first.width)}", first, [operand.typed for operand in operands])
+    return f.call(f"llvm.{name}.{suffix(first.dtype, first.width)}", first, operands)
 
 
 def compare(f: Function, op: str, a: Val, b: Val) -> Val:
@@ -108,7 +108,7 @@ def convert(f: Function, a: Val, to: DType) -> Val:
         instruction = "fpext" if to is F64 else "fptrunc"
     elif source in floats:
         name = f"llvm.fpto{'s' if to.is_signed else 'u'}i.sat.{suffix(to, a.width)}.{suffix(source, a.width)}"
-        return f.call(name, (to, a.width), [a.typed])
+        return f.call(name, (to, a.width), [a])
     elif to in floats:
         instruction = "sitofp" if source.is_signed else "uitofp"
     elif to.bits == (1 if source is BOOL else source.bits):

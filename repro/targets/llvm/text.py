@@ -97,13 +97,13 @@ class Function:
         self.entry.append(f"  {made} = alloca {kind}, align 64")
         return made
 
-    def call(self, name: str, result: Val | tuple[DType, int], arguments: Sequence[str]) -> Val:
+    def call(self, name: str, result: Val | tuple[DType, int], operands: Sequence[Val]) -> Val:
         """A call of an intrinsic by its full name; declares it."""
         dtype, width = (result.dtype, result.width) if isinstance(result, Val) else result
         kind = vector(element(dtype), width)
-        types = ", ".join(argument.rsplit(" ", 1)[0] if " " in argument else argument for argument in arguments)
-        self.declared[f"declare {kind} @{name}({types})"] = None
-        return self.let(f"call {kind} @{name}({', '.join(arguments)})", dtype, width)
+        self.declared[f"declare {kind} @{name}({', '.join(operand.type for operand in operands)})"] = None
+        arguments = ", ".join(operand.typed for operand in operands)
+        return self.let(f"call {kind} @{name}({arguments})", dtype, width)
 
     def effect(self, name: str, types: Sequence[str], arguments: Sequence[str]) -> None:
         """A call of an intrinsic without a result."""
