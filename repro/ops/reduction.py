@@ -221,7 +221,15 @@ def _window_element(node: Node, _: int, index: Index, operands: tuple[Access, ..
     where = iter(ix.delinear(found, [tap.extent for tap in bound]))
     chosen = tuple(next(where) if tap in bound else ix.number(0) for tap in taps)
     at, _inside = _window_at(node, index, chosen)
-    return ix.linear(at, node.operands[0].shape)
+    padded = (low > 0 or high > 0 for low, high in zip(node["low"], node["high"], strict=True))
+    shape = node.operands[0].shape
+    kept = (_clipped(p, n) if reaches else p for p, n, reaches in zip(at, shape, padded, strict=True))
+    return ix.linear(tuple(kept), shape)
+
+
+def _clipped(position: Expr, extent: int) -> Expr:
+    """A window that lies in the padding has no greatest element: its position stays in the operand."""
+    return apply("min", apply("max", position, ix.number(0)), ix.number(max(extent - 1, 0)))
 
 
 def window_reduce(
@@ -258,6 +266,10 @@ def _window_samples() -> Iterable[Sample]:
         yield Sample(
             (image,),
             lambda v, c=combiner: window_reduce(c, v, (1, 1, 2, 3), (1,) * 4, (1, 1, 3, 2), (0,) * 4, (0,) * 4),
+        )
+        yield Sample(  # windows that lie in the padding
+            (TensorType(F32, (2, 4)),),
+            lambda v, c=combiner: window_reduce(c, v, (1, 2), (1, 1), (1, 6), (0, 2), (1, 3)),
         )
 
 
