@@ -56,7 +56,8 @@ class _Frame:
                 return self._load(expr)
             case Reduce():
                 return self._reduce(expr)
-        raise InternalError(f"no meaning for {expr!r}")
+            case _:
+                raise InternalError(f"no meaning for {expr!r}")
 
     def _load(self, expr: Load) -> Array:
         buffer, offset = self.buffers[expr.buffer], self.value(expr.offset)
