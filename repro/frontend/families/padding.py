@@ -89,7 +89,7 @@ def _positions(ctx: NodeContext, mode: str, extent: int, before: int, after: int
 
 @onnx_op("CenterCropPad", since=18, moves=True)
 def center_crop_pad(ctx: NodeContext, data: Value, _: Value) -> Value:
-    """Axes brought to given extents around their middle: cropping rounds the start down, padding adds zeros, fewer before."""
+    """Axes cropped or zero-padded to given extents around their middle; an odd element is cut before, added after."""
     axes = ctx.axes(ctx.attr_ints("axes"), data.rank) if ctx.has("axes") else tuple(range(data.rank))
     wanted = ctx.static_ints(1)
     if len(wanted) != len(axes) or min(wanted, default=0) < 0:

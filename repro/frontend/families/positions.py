@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from repro.ir.graph import Value
 from repro.ops import broadcast, concatenate, gather, integers, reshape, reverse, slice_, transpose
 
@@ -77,6 +79,6 @@ def _run(value: Value, axis: int, start: int, count: int, step: int) -> Value:
 
 
 def _gathered(value: Value, axis: int, positions: Sequence[int]) -> Value:
-    found = gather(value, integers([[position] for position in positions]), (axis,))
+    found = gather(value, integers(np.asarray(positions, np.int64).reshape(-1, 1)), (axis,))
     others = range(1, value.rank)
     return transpose(found, [*others[:axis], 0, *others[axis:]])
