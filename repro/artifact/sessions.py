@@ -11,7 +11,7 @@ import numpy as np
 from passes.prepare import canonical_outputs
 from repro.artifact.compiling import CompiledProgram
 from repro.artifact.config import Entry, Value
-from repro.errors import ReproError
+from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.graph import Graph
 from repro.ir.types import Array, TensorType, parse_type, to_face, to_storage
 from repro.numerics.host_mode import exact_arithmetic
@@ -63,7 +63,7 @@ def open_cpu(compiled: CompiledProgram, parameters: Sequence[Array], threads: in
     """Load a compiled program into this process. Raises ReproError if this host cannot run its machine's code."""
     reason = cpu.runs_here(compiled.machine)
     if reason is not None:
-        raise ReproError(f"target {compiled.machine.name} does not run here", found=reason)
+        raise ReproError(f"target {compiled.machine.name} does not run here", found=reason, exit_code=EXIT_INCOMPLETE)
     code = cpu.Code((*compiled.kernel_objects, compiled.program_object))
     executable = CpuExecutable(compiled.program, code, cpu.scratch_bytes(compiled.program, compiled.schedules), threads)
     for position, value in enumerate(parameters):

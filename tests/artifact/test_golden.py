@@ -6,7 +6,7 @@ import pytest
 from repro.artifact.golden import draw, index_limits
 from repro.ir.graph import Graph, argument
 from repro.ir.types import BOOL, DTYPES, F32, I8, I64, TensorType
-from repro.ops import add, compare, composite, gather, reshape, scalar, select
+from repro.ops import add, broadcast_to, compare, composite, gather, reshape, scalar, select
 
 IDS = TensorType(I64, (6,))
 TABLE = TensorType(F32, (10, 3))
@@ -14,8 +14,6 @@ TABLE = TensorType(F32, (10, 3))
 
 def pick(table, ids):
     """A gather as ONNX means it: negative indices count from the end."""
-    from repro.ops import broadcast_to
-
     zero, ten = (broadcast_to(scalar(value, I64), (6,)) for value in (0, 10))
     wrapped = select(compare("lt", ids, zero), add(ids, ten), ids)
     return gather(table, reshape(wrapped, (6, 1)), (0,))

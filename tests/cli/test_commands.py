@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro import cli, driver
+from repro.artifact.cache import key
 from repro.artifact.layout import write
 from tests.artifact.sample import sample_artifact
 
@@ -79,8 +80,6 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
     found = driver.default_cache()
     assert found is not None
-    from repro.artifact.cache import key
-
     found.put(key(a="b"), b"1234")
     assert cli.main(["cache", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["entries"] == 1

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import repro
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+MODEL = GOLDEN / "digits_mlp" / "forward.onnx"
+INPUTS = GOLDEN / "digits_mlp" / "inputs.npz"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory):
+    """A cache of the test run's own, so that no test reads or fills the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REPRO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def mlp(own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact of digits_mlp. Read only: a test that changes it takes a copy."""
+    folder = tmp_path_factory.mktemp("mlp") / "mlp.repro"
+    repro.build(MODEL, folder, inputs=repro.read_npz(INPUTS))
+    return folder
+
+
+@pytest.fixture
+def copy(mlp: Path, tmp_path: Path) -> Callable[[], Path]:
+    """A writable copy of the artifact."""
+
+    def make() -> Path:
+        folder = tmp_path / "copy.repro"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(mlp, folder)
+        for path in folder.rglob("*"):
+            if path.is_file():
+                path.chmod(0o644)
+        return folder
+
+    return make
