@@ -83,9 +83,7 @@ def thresholded_relu(ctx: NodeContext, x: Value) -> Value:
 def elu(ctx: NodeContext, x: Value) -> Value:
     """x < 0 ? alpha * expm1(x) : x."""
     alpha = ctx.attr_float("alpha", 1.0)
-    return _pointwise(
-        ctx, x, lambda x: _below_zero(x, mul(number(alpha, x), elementwise("expm1", x))), alpha=alpha
-    )
+    return _pointwise(ctx, x, lambda x: _below_zero(x, mul(number(alpha, x), elementwise("expm1", x))), alpha=alpha)
 
 
 @onnx_op("Selu")
