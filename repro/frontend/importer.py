@@ -143,6 +143,7 @@ class Importer:
             raise ctx.error(
                 "a subgraph has the wrong number of inputs", f"{len(body.inputs)} inputs", f"{len(inputs)} inputs"
             )
+        self._spend(ctx.node)
         path = f"{ctx.name}{label}/"
         scope = Scope(body, ctx.scope.opsets, ctx.scope.attributes, path, ctx.scope, region, iteration)
         scope.items.update(zip(body.inputs, inputs, strict=True))
@@ -152,16 +153,8 @@ class Importer:
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────
 
     def _node(self, scope: Scope, index: int) -> None:
-        self._left -= 1
         node = scope.body.nodes[index]
-        if self._left < 0:
-            raise ReproError(
-                "loops of the model unroll to too many nodes",
-                node.op_type,
-                node.name,
-                expected=f"at most {MAX_UNROLLED_NODES} nodes from unrolling",
-                next="keep shapes the same in every iteration, so that a loop can stay a loop",
-            )
+        self._spend(node)
         inputs = tuple(scope.find(name)[1] for name in node.input)
         results = self._call(scope, index, inputs)
         folded = [self._folded(item) for item in results]
@@ -171,6 +164,18 @@ class Importer:
         for name in node.output[len(folded) :]:
             if name:
                 scope.items[name] = None
+
+    def _spend(self, node: onnx.NodeProto) -> None:
+        """Counts a node, or one iteration of a body, against the budget of this import."""
+        self._left -= 1
+        if self._left < 0:
+            raise ReproError(
+                "loops of the model unroll to too many nodes",
+                node.op_type,
+                node.name,
+                expected=f"at most {MAX_UNROLLED_NODES} nodes from unrolling",
+                next="keep shapes the same in every iteration, so that a loop can stay a loop",
+            )
 
     def _call(self, scope: Scope, index: int, inputs: tuple[Item, ...]) -> tuple[Item, ...]:
         node = scope.body.nodes[index]

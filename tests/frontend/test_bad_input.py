@@ -306,6 +306,21 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes(head) + bytes([size]) + content
 
 
+def test_a_loop_that_would_unroll_for_ever() -> None:
+    """The body swaps two states of different shapes, and has no node that could be counted."""
+    states = [
+        value("i", (), TensorProto.INT64),
+        value("go", (), TensorProto.BOOL),
+        value("a", (None,)),
+        value("b", (None,)),
+    ]
+    body = helper.make_graph([], "swap", states, [states[1], states[3], states[2]])
+    constants = {"n": np.array(1 << 62, np.int64), "t": np.array(True)}
+    loop = node("Loop", "n t x z", "y w", name="endless", body=body)
+    error = refused_import(model([loop], [value("x"), value("z", (2,))], ["y", "w"], constants))
+    assert (error.op, error.node) == ("Loop", "endless")
+
+
 def test_an_input_over_the_size_limit() -> None:
     error = refused_import(relu_model((1 << 20, 1 << 20)))
     assert "bytes" in str(error.expected)
