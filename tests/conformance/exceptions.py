@@ -14,7 +14,13 @@ _SMALL_CASTS = (
 )
 """What Cast and CastLike are tried on, for each type of less than 8 bits."""
 
+_BOUNDARY = "a sequence or an optional at the model's boundary is not supported"
+
 EXCEPTIONS: dict[str, str] = {
+    **{f"test_quantizelinear_{kind}": _SMALL_TYPES for kind in ("uint4", "int4", "uint2", "int2", "float4e2m1")},
+    **{f"test_dequantizelinear_{kind}": _SMALL_TYPES for kind in ("uint4", "int4", "uint2", "int2", "float4e2m1")},
+    "test_identity_opt": _BOUNDARY,
+    "test_identity_sequence": _BOUNDARY,
     **{f"test_cast_{pair}": _SMALL_TYPES for pair in _SMALL_CASTS},
     **{f"test_castlike_{pair}": _SMALL_TYPES for pair in _SMALL_CASTS},
     **{f"test_castlike_{pair}_expanded": _SMALL_TYPES for pair in _SMALL_CASTS},
