@@ -84,10 +84,20 @@ class Shape:
 
 
 def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
+    """The schedule's sizes, fitted: blocks are whole tiles, and no larger than the contraction."""
     contraction = find(kernel)
     if contraction is None or schedule.tile is None:
         raise InternalError("a tile for a kernel that is no contraction")
-    return Shape(contraction, schedule.tile, schedule.vector_width)
+    if schedule.vector_width < 2:
+        raise InternalError(f"register tiles of width {schedule.vector_width}")
+    _, rows, columns, _ = contraction.extents
+    tile = schedule.tile
+    per_tile = tile.vectors * schedule.vector_width
+    tile_rows = min(tile.rows, rows)
+    block_m = min(-(-tile.block_m // tile_rows) * tile_rows, rows)
+    block_n = min(-(-tile.block_n // per_tile) * per_tile, columns)
+    fitted = ContractionTile(tile_rows, tile.vectors, block_m, block_n, tile.unroll)
+    return Shape(contraction, fitted, schedule.vector_width)
 
 
 def emit(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine) -> None:
@@ -341,7 +351,7 @@ class _Item:
             return terms
 
         zero = scalars.constant(f, self.dtype, 0, width)
-        whole = f.let(f"and i64 {size.text}, {-unroll}", I64) if unroll > 1 else size
+        whole = f.scaled(self._quotient(size, unroll), unroll)
         acc = f.loop(integer(0), whole, unroll, [zero] * (rows * vectors), turn(unroll))
         if unroll > 1:
             acc = f.loop(whole, size, 1, acc, turn(1))

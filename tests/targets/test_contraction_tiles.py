@@ -1,0 +1,163 @@
+"""Register-tiled contractions give the bits of the plain chain: tails, long K, transposes, absent terms, epilogues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from passes.schedule import schedule
+from repro.ir import index as ix
+from repro.ir.contraction import find
+from repro.ir.loops import BufferParameter, Chain, Expr, Kernel, Store, apply, const, load, reduce
+from repro.ir.schedule import ContractionTile, Schedule
+from repro.ir.types import F32, F64, Array, DType
+from repro.numerics.host_mode import exact_arithmetic
+from repro.targets import interpreter
+from tests.targets.native import HERE, differences, run_kernel, same
+from tests.targets.test_reduction_orders import chain_model, mixed
+
+MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
+
+
+def matmul(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    batch: int = 1,
+    left: bool = False,
+    right: bool = False,
+    dtype: DType = F32,
+    bias: bool = False,
+) -> Kernel:
+    """out[z, i, j] <- sum over k; `left` and `right` say which operands lie transposed."""
+    z, i, j, q = ix.axis(0, batch), ix.axis(1, m), ix.axis(2, n), ix.axis(3, k)
+    a = ix.linear((z, q, i), (batch, k, m)) if left else ix.linear((z, i, q), (batch, m, k))
+    b = ix.linear((z, j, q), (batch, n, k)) if right else ix.linear((z, q, j), (batch, k, n))
+    value = reduce("fma", Chain(512, 8), [q], [load(dtype, 0, a), load(dtype, 1, b)])
+    sizes = [BufferParameter(dtype, size, False) for size in (batch * m * k, batch * k * n)]
+    if bias:
+        sizes.append(BufferParameter(dtype, n, False))
+        value = apply("max", apply("add", value, load(dtype, 2, j)), const(dtype, 0))
+    out = BufferParameter(dtype, batch * m * n, True)
+    return Kernel((*sizes, out), (), (z, i, j), 0, (Store(len(sizes), ix.linear((z, i, j), (batch, m, n)), value),))
+
+
+def filled(kernel: Kernel) -> list[Array]:
+    return [mixed(b.elements, b.dtype, seed=number) for number, b in enumerate(kernel.buffers)]
+
+
+def check(kernel: Kernel, machine, chosen: Schedule | None = None, arrays: list[Array] | None = None) -> None:
+    """A tiled schedule against the interpreter of the loop IR."""
+    given = filled(kernel) if arrays is None else arrays
+    chosen = schedule(kernel, machine) if chosen is None else chosen
+    assert chosen.tile is not None, "the kernel is not run in tiles: the test would prove nothing"
+    wanted = [array.copy() for array in given]
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, wanted)
+    for threads in (1, 2):
+        found = run_kernel(kernel, given, machine, chosen, threads)
+        dtype = kernel.buffers[-1].dtype
+        assert same(dtype, found[-1], wanted[-1]), differences(dtype, found[-1], wanted[-1])
+
+
+@MACHINES
+@pytest.mark.parametrize("k", [1, 3, 512, 515, 1100, 4096, 4097, 8200])
+def test_long_chains_against_the_contracts_words(machine, k: int) -> None:
+    m, n = 15, 37
+    kernel = matmul(m, n, k)
+    a, b = mixed(m * k, seed=1), mixed(k * n, seed=2)
+    with exact_arithmetic():
+        wanted = chain_model(a.reshape(m, 1, k), b.reshape(k, n).T[None]).reshape(-1)
+    tile = ContractionTile(6, 2, 15, 32)
+    found = run_kernel(kernel, [a, b, np.zeros(m * n, np.float32)], machine, Schedule(None, 8, 1, tile))[2]
+    assert same(F32, found, wanted), differences(F32, found, wanted)
+
+
+@MACHINES
+@pytest.mark.parametrize("m", [1, 13, 29])
+@pytest.mark.parametrize("n", [4, 17, 40])
+@pytest.mark.parametrize("layout", ["plain", "left", "right", "both"])
+def test_tails_and_transposes(machine, m: int, n: int, layout: str) -> None:
+    check(matmul(m, n, 40, left=layout in ("left", "both"), right=layout in ("right", "both"), bias=True), machine)
+
+
+@MACHINES
+def test_batches(machine) -> None:
+    check(matmul(9, 20, 33, batch=5, right=True), machine)
+
+
+@MACHINES
+def test_doubles(machine) -> None:
+    check(matmul(11, 19, 600, dtype=F64, bias=True), machine)
+
+
+@MACHINES
+@pytest.mark.parametrize("m", [30, 64])
+def test_several_blocks_and_odd_tiles(machine, m: int) -> None:
+    kernel = matmul(m, 50, 70)
+    for rows, vectors, width, block_m, block_n, unroll in (
+        (1, 1, 2, 7, 9, 1),
+        (5, 3, 4, 11, 13, 3),
+        (14, 2, 16, 28, 32, 4),
+        (4, 1, 8, 4, 8, 2),
+    ):
+        check(kernel, machine, Schedule(None, width, 1, ContractionTile(rows, vectors, block_m, block_n, unroll)))
+
+
+def convolution(
+    *, images: int, channels: int, size: int, filters: int, taps: int, stride: int, pad: int, pixels_are_rows: bool
+) -> Kernel:
+    """A two-dimensional convolution, padding as absent terms, panels of whole channels."""
+    out = (size + 2 * pad - taps) // stride + 1
+    n, f, y, x = ix.axis(0, images), ix.axis(1, filters), ix.axis(2, out), ix.axis(3, out)
+    c, i, j = ix.axis(4, channels), ix.axis(5, taps), ix.axis(6, taps)
+    row = ix.add(ix.scale(y, stride), i, ix.number(-pad))
+    column = ix.add(ix.scale(x, stride), j, ix.number(-pad))
+    inside = ix.both(ix.inside(row, size), ix.inside(column, size))
+    picture = load(F32, 0, ix.linear((n, c, row, column), (images, channels, size, size)), inside)
+    weight = load(F32, 1, ix.linear((f, c, i, j), (filters, channels, taps, taps)))
+    terms: list[Expr] = [picture, weight] if pixels_are_rows else [weight, picture]
+    unit = taps * taps
+    value = reduce("fma", Chain(max(1, 512 // unit) * unit, 8), [c, i, j], terms, inside if pad else None)
+    value = apply("add", value, load(F32, 2, f))
+    sizes = (images * channels * size * size, filters * channels * taps * taps, filters)
+    buffers = tuple(BufferParameter(F32, elements, False) for elements in sizes)
+    total = images * filters * out * out
+    store = Store(3, ix.linear((n, f, y, x), (images, filters, out, out)), value)
+    return Kernel((*buffers, BufferParameter(F32, total, True)), (), (n, f, y, x), 0, (store,))
+
+
+@MACHINES
+@pytest.mark.parametrize("pixels_are_rows", [False, True])
+@pytest.mark.parametrize(("stride", "pad"), [(1, 0), (1, 1), (2, 1)])
+@pytest.mark.parametrize("size", [8, 9])
+def test_convolutions(machine, pixels_are_rows: bool, stride: int, pad: int, size: int) -> None:
+    check(
+        convolution(images=2, channels=61, size=size, filters=7, taps=3, stride=stride, pad=pad,
+                    pixels_are_rows=pixels_are_rows),
+        machine,
+    )  # fmt: skip
+
+
+@MACHINES
+@pytest.mark.parametrize("pixels_are_rows", [False, True])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e38])
+def test_an_absent_term_never_meets_what_is_not_finite(machine, pixels_are_rows: bool, value: float) -> None:
+    kernel = convolution(
+        images=2, channels=3, size=6, filters=5, taps=3, stride=1, pad=1, pixels_are_rows=pixels_are_rows
+    )
+    arrays = filled(kernel)
+    arrays[1][17] = value
+    check(kernel, machine, None, arrays)
+    arrays[0][40] = value
+    check(kernel, machine, None, arrays)
+
+
+def test_what_is_no_contraction_is_not_taken_for_one() -> None:
+    kernel = matmul(4, 5, 6)
+    assert find(kernel) is not None
+    store = kernel.stores[0]
+    guarded = Store(store.buffer, store.offset, store.value, ix.compare("lt", kernel.axes[1], 3))
+    assert find(Kernel(kernel.buffers, (), kernel.axes, 0, (guarded,))) is None
+    assert find(Kernel(kernel.buffers, (), kernel.axes, 1, kernel.stores)) is None
