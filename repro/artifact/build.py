@@ -32,10 +32,11 @@ from repro.artifact.config import (
     Versions,
 )
 from repro.artifact.layout import Artifact, Layer, unique
-from repro.artifact.media import KERNEL_TYPE, OBJECT_TYPE, PROGRAM_TYPE, TENSOR_TYPE
+from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, OBJECT_TYPE, PROGRAM_TYPE, TENSOR_TYPE
 from repro.errors import ReproError
 from repro.frontend import Imported, LoadedModel, import_model, limits
 from repro.frontend.bindings import set_value
+from repro.ir.text import print_graph
 from repro.ir.types import Array, TensorType, to_face
 from repro.machines import CPUS, Machine
 from repro.numerics.contract import CONTRACT_VERSION
@@ -128,6 +129,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
         stored.model,
         *stored.weight_layers,
         *set_layers,
+        Layer(f"graphs/{INFER}.txt", GRAPH_TEXT_TYPE, print_graph(imported.graph).encode()),
         *_program_layers(compiled, lowered),
         *golden_layers,
     )
