@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from repro.errors import ReproError
@@ -44,10 +45,10 @@ def close(found: list[Array], expected: list[Array], tolerance: float = 1e-5) ->
 # ── BatchNormalization ──────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (2, 3, 4, 5), (2, 3, 2, 3, 4)])
+@pytest.mark.parametrize("shape", [(6,), (4, 3), (4, 3, 5), (2, 3, 4, 5), (2, 3, 2, 3, 4)])
 @pytest.mark.parametrize("opset", [7, 9, 14, 15])
 def test_batch_normalization_by_given_statistics(opset: int, shape: tuple[int, ...]) -> None:
-    given = batch_operands(shape, (3,))
+    given = batch_operands(shape, shape[1:2] or (1,))
     found = run_node("BatchNormalization", given, ["y"], opset)
     close(found, batch_formula(given, (0, *range(2, len(shape))), False, 0.9))
 
@@ -193,3 +194,25 @@ def test_local_response_normalization(size: int) -> None:
     for c in range(6):
         square[:, c] = (wide[:, max(0, c - (size - 1) // 2) : c + size // 2 + 1] ** 2).sum(1)
     close([found], [wide / (1.5 + 0.2 / size * square) ** 0.6])
+
+
+def test_layer_normalization_as_exporters_write_it_has_the_same_bits() -> None:
+    given = {"x": drawn(4, 5, 70) * 3, "scale": drawn(70, seed=1), "b": drawn(70, seed=2)}
+    [expected] = run_node("LayerNormalization", given, ["y"], 17)
+    written = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        written (float[4,5,70] x, float[70] scale, float[70] b) => (float[4,5,70] y)
+        <float epsilon = {0.00001}>
+        {
+            m = ReduceMean <axes = [-1]> (x)
+            d = Sub (x, m)
+            dd = Mul (d, d)
+            v = ReduceMean <axes = [-1]> (dd)
+            e = Add (v, epsilon)
+            s = Sqrt (e)
+            n = Div (d, s)
+            t = Mul (n, scale)
+            y = Add (t, b)
+        }"""
+    )
+    assert run_model(written, given)[0].tobytes() == expected.tobytes()

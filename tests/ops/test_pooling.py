@@ -116,6 +116,16 @@ def averages(
     return result
 
 
+@pytest.mark.parametrize("count_include_pad", [0, 1])
+def test_average_pool_with_dilations(count_include_pad: int) -> None:
+    inputs = {"x": drawn(1, 1, 9)}
+    attributes: dict[str, Any] = {"kernel_shape": [3], "dilations": [3], "strides": [2], "pads": [4, 2]}
+    [found] = run_node("AveragePool", inputs, ["y"], 19, count_include_pad=count_include_pad, **attributes)
+    padded = np.pad(inputs["x"][0, 0].astype(np.float64), (4, 2), constant_values=0 if count_include_pad else np.nan)
+    expected = [np.nanmean(padded[start : start + 7 : 3]) for start in range(0, 9, 2)]
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 5, 4), (1, 2, 3, 4, 5)])
 def test_global_pools(op: str, shape: tuple[int, ...]) -> None:
@@ -157,6 +167,8 @@ def test_max_unpool_puts_back_what_max_pool_took() -> None:
         ("AveragePool", {"kernel_shape": [2, 2], "strides": [1, -1]}),
         ("AveragePool", {"kernel_shape": [2, 0]}),
         ("LpPool", {"kernel_shape": [2, 2], "p": 0}),
+        ("AveragePool", {"kernel_shape": [2**31 - 1, 2**31 - 1], "auto_pad": "SAME_UPPER"}),
+        ("MaxPool", {"kernel_shape": [1, 1], "pads": [2**31 - 1] * 4}),
     ],
 )
 def test_pools_refuse(op: str, attributes: dict[str, Any]) -> None:

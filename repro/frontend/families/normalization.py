@@ -110,9 +110,12 @@ def _infer_only(ctx: NodeContext, x: Value, given: Sequence[Value]) -> tuple[Val
 
 
 def _feature_shape(ctx: NodeContext, x: Value) -> tuple[int, ...]:
-    """The shape of the statistics: the channels, or (before opset 9, spatial=0) all axes but the batch."""
+    """The shape of the statistics: the channels, or (before opset 9, spatial=0) all axes but the batch.
+
+    A tensor of rank 1 is a batch of one channel.
+    """
     if x.rank < 2:
-        raise ctx.error("BatchNormalization needs channels", str(x.type), "a tensor of rank 2 or more")
+        return (1,)
     return x.shape[1:2] if ctx.opset >= 9 or ctx.attr_bool("spatial", True) else x.shape[1:]
 
 
@@ -300,6 +303,7 @@ def local_response_normalization(ctx: NodeContext, x: Value) -> Value:
     beta, bias = ctx.attr_float("beta", 0.75), ctx.attr_float("bias", 1.0)
     if x.rank < 2 or not 1 <= size < 1 << 31:
         raise ctx.error("LRN sums over channels", f"size {size} for {x.type}", "channels, and a size of 1 or more")
+    ctx.check_size((size,), x.dtype)
     one, rest = (1,) * x.rank, (0,) * (x.rank - 2)
     low, high = (size - 1) // 2, size // 2
 

@@ -46,6 +46,7 @@ def _windows(ctx: NodeContext, x: Value) -> Windows:
     if x.rank < 3:
         raise ctx.error("a pool has spatial axes", str(x.type), "a tensor of rank 3 or more")
     windows = read_windows(ctx, x.shape[2:], ceil=ctx.attr_bool("ceil_mode"))
+    ctx.check_size(windows.kernel, x.dtype)
     ctx.check_size((*x.shape[:2], *windows.output), x.dtype)
     return windows
 
@@ -137,9 +138,11 @@ def _counts(windows: Windows, extents: Sequence[int], padding_too: bool) -> Arra
     counts = np.ones((), np.int64)
     for axis, extent in enumerate(extents):
         starts = np.arange(windows.output[axis]) * windows.strides[axis] - windows.low[axis]
-        positions = starts[:, None] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
         first, last = (-windows.low[axis], extent + windows.high[axis]) if padding_too else (0, extent)
-        counts = counts[..., None] * ((positions >= first) & (positions < last)).sum(axis=1)
+        before, until = (
+            np.clip(-((starts - edge) // windows.dilations[axis]), 0, windows.kernel[axis]) for edge in (first, last)
+        )  # elements of the window before the edge: ceil((edge - start) / dilation)
+        counts = counts[..., None] * (until - before)
     return counts
 
 
