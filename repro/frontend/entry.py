@@ -12,7 +12,7 @@ from repro.frontend.bindings import Bindings, input_tensor, input_type, set_valu
 from repro.frontend.imported import Imported, ParameterSlot, Port
 from repro.frontend.importer import Importer
 from repro.frontend.load import LoadedModel
-from repro.frontend.scope import Body, Scope
+from repro.frontend.scope import Body, Items, Scope
 from repro.frontend.tensors import dtype_of
 from repro.ir.graph import Graph, Locations, Value, argument, canonicalise
 from repro.ir.types import TensorType
@@ -43,10 +43,10 @@ def _import(
     scope = Scope(body, loaded.opsets, {})
     inputs, bound = _bind_inputs(importer, scope, bind, set_values, shapes)
     importer.resolve(scope, body.outputs)
-    results = [_output(importer, scope, item) for item in loaded.proto.graph.output]
-    graph = Graph(tuple(port.type for port in inputs), tuple(results))
+    named = [pair for item in loaded.proto.graph.output for pair in _outputs(importer, scope, item)]
+    graph = Graph(tuple(port.type for port in inputs), tuple(value for _, value in named))
     canonical = canonicalise(graph, importer.locations)
-    outputs = zip(body.outputs, canonical.graph.types, strict=True)
+    outputs = zip((name for name, _ in named), canonical.graph.types, strict=True)
     return Imported(
         graph=canonical.graph,
         inputs=tuple(inputs),
@@ -100,14 +100,16 @@ def _slot(importer: Importer, name: str) -> ParameterSlot:
     return ParameterSlot(name, kind, array, kind.dtype.is_float and kind.rank > 0)
 
 
-def _output(importer: Importer, scope: Scope, declared: onnx.ValueInfoProto) -> Value:
+def _outputs(importer: Importer, scope: Scope, declared: onnx.ValueInfoProto) -> list[tuple[str, Value]]:
+    """An output of the model by name; a sequence is one output for each of its values: `name[0]`, `name[1]`…"""
     _, item = scope.find(declared.name)
-    if not isinstance(item, Value):
-        found = "nothing" if item is None else f"a sequence of {len(item.values)} values"
-        raise ReproError(f"output '{declared.name}' is not a tensor", found=found, expected="a tensor")
+    if isinstance(item, Items):
+        return [(f"{declared.name}[{index}]", value) for index, value in enumerate(item.values)]
+    if item is None:
+        raise ReproError(f"output '{declared.name}' is left empty", node=declared.name, expected="a tensor")
     if declared.type.HasField("tensor_type"):
         _check_declared(importer, declared, item.type)
-    return item
+    return [(declared.name, item)]
 
 
 def _check_declared(importer: Importer, declared: onnx.ValueInfoProto, kind: TensorType) -> None:

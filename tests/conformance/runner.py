@@ -112,7 +112,8 @@ def _run(case: Any) -> tuple[str, bool]:
         arrays = {n: _array(value) for n, value in zip(names, given, strict=False)}
         imported, fixed = _import(case.model, arrays)
         ran = ran or len(fixed) < len(names)
-        failure = _run_data(imported, arrays, [_array(value) for value in wanted], case)
+        flat = [part for value in wanted for part in (value if isinstance(value, list) else [value])]
+        failure = _run_data(imported, arrays, [_array(value) for value in flat], case)
         if failure:
             return failure, ran
     return "", ran

@@ -26,9 +26,9 @@ def graph(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[str],
-    initializers: Mapping[str, np.ndarray] | None = None,
+    initializers: Mapping[str, Any] | None = None,
 ) -> onnx.GraphProto:
-    tensors = [numpy_helper.from_array(array, name) for name, array in (initializers or {}).items()]
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in (initializers or {}).items()]
     return helper.make_graph(nodes, "body", inputs, [onnx.ValueInfoProto(name=name) for name in outputs], tensors)
 
 
@@ -51,9 +51,10 @@ def check(proto: onnx.ModelProto, settings: Sequence[str] = (), **inputs: Any) -
     session = onnxruntime.InferenceSession(peer.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = {item.name: np.asarray(inputs[item.name]) for item in session.get_inputs()}
     for ours, theirs in zip(found, session.run(None, feeds), strict=True):
+        assert isinstance(theirs, np.ndarray)
         if ours.size:  # without one iteration ONNX Runtime does not know a scan output's rank
-            assert ours.shape == np.shape(theirs)
-        np.testing.assert_array_equal(ours.reshape(np.shape(theirs)), theirs)
+            assert ours.shape == theirs.shape
+        np.testing.assert_array_equal(ours.reshape(theirs.shape), theirs)
     return imported
 
 
@@ -81,7 +82,7 @@ def if_model(condition: onnx.ValueInfoProto | None, **initializers: np.ndarray) 
     other = graph([node("Sub", "w k", "a"), node("Relu", "a", "b"), node("Add", "b x", "r")], [], ["r"], {"k": X})
     inputs = [value("x"), *([condition] if condition else [])]
     body = [node("If", "c", "y", name="choose", then_branch=then, else_branch=other)]
-    weights = {"w": np.array([1, 2, 4], np.float32), **initializers}
+    weights: dict[str, Any] = {"w": np.array([1, 2, 4], np.float32), **initializers}
     return model(body, inputs, initializers=weights, opset=17)
 
 
@@ -126,7 +127,7 @@ STEP = graph(
     ["again", "next", "row"],
     {"b": np.array([1, 0, 1], np.float32)},
 )
-W = {"w": np.array([0.5, 2, 1], np.float32)}
+W: dict[str, Any] = {"w": np.array([0.5, 2, 1], np.float32)}
 
 
 def loop_model(

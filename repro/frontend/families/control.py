@@ -37,10 +37,11 @@ def _flag(ctx: NodeContext, value: Value) -> Value:
     return reshape(value, ())
 
 
-def _tensors(ctx: NodeContext, items: Sequence[Item], what: str) -> list[Value]:
+def _tensors(ctx: NodeContext, items: Sequence[Item], what: str, advice: str | None = None) -> list[Value]:
     values = [item for item in items if isinstance(item, Value)]
     if len(values) != len(items):
-        raise ctx.error(f"{what} is no tensor", "a sequence or nothing", "tensors, where this is decided at run time")
+        expected = "tensors, where this is decided at run time"
+        raise ctx.error(f"{what} is no tensor", "a sequence or nothing", expected, advice)
     return values
 
 
@@ -64,9 +65,9 @@ def if_(ctx: NodeContext, condition: Value) -> tuple[Item, ...]:
 
 
 def _branch(ctx: NodeContext, condition: Value, sides: dict[str, Body]) -> tuple[Item, ...]:
-    region = Region([], ctx.scope, ctx.importer.folder.is_closed)
+    region, advice = Region([], ctx.scope, ctx.importer.folder.is_closed), _advice(ctx, (condition,))
     results = [
-        _tensors(ctx, ctx.importer.subgraph(ctx, body, (), region, label=f".{name}"), f"an output of {name}")
+        _tensors(ctx, ctx.importer.subgraph(ctx, body, (), region, label=f".{name}"), f"an output of {name}", advice)
         for name, body in sides.items()
     ]
     types = [[value.type for value in side] for side in results]
@@ -75,16 +76,17 @@ def _branch(ctx: NodeContext, condition: Value, sides: dict[str, Body]) -> tuple
             "the branches of an If decided at run time have different results",
             found=f"{', '.join(map(str, types[0]))} and {', '.join(map(str, types[1]))}",
             expected="the same types on both sides",
-            next=_advice(ctx, condition),
+            next=advice,
         )
     graphs = [Graph(tuple(region.types), tuple(side)) for side in results]
     return make("branch", condition, *region.captured, regions=graphs).results
 
 
-def _advice(ctx: NodeContext, value: Value) -> str | None:
-    """What to fix so that a value is known at build."""
-    sources = ctx.importer.sources(ctx.scope, value)
-    return "fix the condition at build: " + "  ".join(f"--set {name}=VALUE" for name in sources) if sources else None
+def _advice(ctx: NodeContext, values: Sequence[Value]) -> str | None:
+    """What to fix so that conditions and counts are known at build."""
+    sources = dict.fromkeys(name for value in values for name in ctx.importer.sources(ctx.scope, value))
+    words = "  ".join(f"--set {name}=VALUE" for name in sources)
+    return f"fix what decides it at build: {words}" if words else None
 
 
 # ── Loop ────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,6 +102,11 @@ class _Loop:
     trips: Value | None
     start: Value
     carried: tuple[Item, ...]
+
+    @property
+    def undecided(self) -> list[Value]:
+        """What only the run knows of the count."""
+        return [value for value in (self.trips, self.start) if value is not None and static(value) is None]
 
     @property
     def limit(self) -> int:
@@ -124,9 +131,10 @@ def loop_(ctx: NodeContext, trips: Value | None, start: Value | None, *carried: 
     try:
         return _as_region(spec)
     except ReproError as refusal:
-        if spec.trips is not None or flag is None:
-            raise
-        return _unrolled(spec, refusal)
+        if spec.trips is None and flag is not None:
+            return _unrolled(spec, refusal)
+        refusal.next = refusal.next or _advice(ctx, spec.undecided)
+        raise
 
 
 def _as_region(spec: _Loop) -> tuple[Value, ...]:
@@ -162,7 +170,7 @@ def _as_region(spec: _Loop) -> tuple[Value, ...]:
             "a Loop whose count is only known at run time has scan outputs",
             found=f"{len(results) - len(carried)} scan outputs, whose length would depend on data",
             expected="a trip count and a condition known at build, or no scan outputs",
-            next=_advice(ctx, spec.trips if spec.trips is not None else spec.start),
+            next=_advice(ctx, spec.undecided),
         )
     return _while(spec, carried, region.captured, body, go)
 
