@@ -120,9 +120,9 @@ import sys
 from pathlib import Path
 from repro.artifact.layout import write
 from tests.artifact.sample import sample_artifact
-print("ready", flush=True)
 for number in range(10**6):
     write(sample_artifact(number.to_bytes(4, "little")), Path(sys.argv[1]), force=True)
+    print("written", flush=True)
 """
 
 
@@ -135,7 +135,7 @@ def test_a_kill_leaves_a_whole_artifact_or_none(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            time.sleep(0.05 + 0.037 * attempt)
+            time.sleep(0.02 + 0.037 * attempt)
             process.send_signal(signal.SIGKILL)
         if folder.exists():
             stored = open_artifact(folder)
