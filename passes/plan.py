@@ -17,6 +17,8 @@ class _Uses:
         self.time = 0
         self.first: dict[int, int] = {}
         self.last: dict[int, int] = {}
+        self.loops: list[tuple[int, int]] = []
+        """Times at which each loop starts and ends, inner loops first."""
 
     def touch(self, buffer: int) -> None:
         self.first.setdefault(buffer, self.time)
@@ -48,6 +50,14 @@ class _Uses:
         for buffer, first in self.first.items():
             if first <= start and self.last[buffer] > start:
                 self.last[buffer] = self.time
+        self.loops.append((start, self.time))
+
+    def keep_results(self) -> None:
+        """What a loop writes and something behind it reads is filled row by row: it must live from the loop's start."""
+        for start, end in self.loops:
+            for buffer, first in self.first.items():
+                if start < first <= end < self.last[buffer]:
+                    self.first[buffer] = start
 
 
 def _round_up(size: int) -> int:
@@ -61,6 +71,7 @@ def plan(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Bu
     """
     uses = _Uses()
     uses.visit(steps)
+    uses.keep_results()
     temporaries = [n for n, buffer in enumerate(buffers) if buffer.role == TEMPORARY and n in uses.first]
     temporaries.sort(key=lambda n: (-buffers[n].nbytes, n))
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
