@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from repro.frontend.context import NodeContext
+from repro.frontend.families.activation import softmax_of
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value
 from repro.ir.types import BOOL, F32, I64, DType, TensorType
@@ -133,13 +134,6 @@ def _together(a: Value, b: Value) -> tuple[Value, Value]:
 # ── the core ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def softmax_formula(x: Value) -> Value:
-    """Over the last axis: m = max, e = exp(x - m), e / sum(e)."""
-    axis = (x.rank - 1,)
-    e = elementwise("exp", sub(x, broadcast_to(reduce_keep("max", x, axis), x.shape)))
-    return div(e, broadcast_to(reduce_keep("add", e, axis), x.shape))
-
-
 def _grouped_dot(rows: Value, other: Value, contract: int) -> Value:
     """[batch, heads, rows, n] with [batch, kv heads, ...]: each group of heads meets its own kv head."""
     batch, heads, count, size = rows.shape
@@ -152,7 +146,7 @@ def _probabilities(plan: Plan, biased: Value, bias: Value | None) -> Value:
     dtype = biased.dtype
     inner = biased if plan.precision is None else convert_to(biased, plan.precision)
     wide = inner if inner.dtype.computes else convert_to(inner, F32)
-    p = convert_to(softmax_formula(wide), inner.dtype)
+    p = convert_to(softmax_of(wide, (3,)), inner.dtype)
     p = convert_to(p, dtype)
     if bias is None:
         return p

@@ -1,4 +1,4 @@
-"""The activation functions that LSTM, GRU and RNN may name, with their alpha and beta."""
+"""The activation functions that LSTM, GRU and RNN may name: the formulas of the operators of those names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from repro.frontend.context import NodeContext
+from repro.frontend.families.activation import hard_sigmoid_of, sigmoid_of, softplus_of, softsign_of
 from repro.ir.graph import Value
-from repro.ops import add, compare, concatenate, div, elementwise, fill, maximum, minimum, mul, neg, select, slice_, sub
+from repro.ops import add, compare, concatenate, elementwise, fill, maximum, minimum, mul, select, slice_
 
 
 def _like(number: float, x: Value) -> Value:
@@ -20,34 +21,23 @@ def _affine(x: Value, alpha: float, beta: float) -> Value:
     return add(mul(_like(alpha, x), x), _like(beta, x))
 
 
-def _sigmoid(x: Value) -> Value:
-    one = _like(1, x)
-    return div(one, add(one, elementwise("exp", neg(x))))
-
-
-def _softplus(x: Value) -> Value:
-    """log(1 + e^x), written so that it does not overflow: max(x, 0) + log1p(e^-|x|)."""
-    tail = elementwise("log1p", elementwise("exp", neg(elementwise("abs", x))))
-    return add(maximum(x, _like(0, x)), tail)
-
-
 def _elu(x: Value, alpha: float) -> Value:
-    below = mul(_like(alpha, x), sub(elementwise("exp", x), _like(1, x)))
-    return select(compare("ge", x, _like(0, x)), x, below)
+    return select(compare("lt", x, _like(0, x)), mul(_like(alpha, x), elementwise("expm1", x)), x)
 
 
 _FORMULAS: dict[str, Callable[[Value, float, float], Value]] = {
     "relu": lambda x, _, __: maximum(x, _like(0, x)),
     "tanh": lambda x, _, __: elementwise("tanh", x),
-    "sigmoid": lambda x, _, __: _sigmoid(x),
+    "sigmoid": lambda x, _, __: sigmoid_of(x),
     "affine": _affine,
-    "leakyrelu": lambda x, alpha, _: select(compare("ge", x, _like(0, x)), x, mul(_like(alpha, x), x)),
+    "leakyrelu": lambda x, alpha, _: select(compare("lt", x, _like(0, x)), mul(_like(alpha, x), x), x),
+    # not the operator's formula: ONNX's text on the recurrent cells says >=
     "thresholdedrelu": lambda x, alpha, _: select(compare("ge", x, _like(alpha, x)), x, _like(0, x)),
     "scaledtanh": lambda x, alpha, beta: mul(_like(alpha, x), elementwise("tanh", mul(_like(beta, x), x))),
-    "hardsigmoid": lambda x, alpha, beta: minimum(maximum(_affine(x, alpha, beta), _like(0, x)), _like(1, x)),
+    "hardsigmoid": hard_sigmoid_of,
     "elu": lambda x, alpha, _: _elu(x, alpha),
-    "softsign": lambda x, _, __: div(x, add(_like(1, x), elementwise("abs", x))),
-    "softplus": lambda x, _, __: _softplus(x),
+    "softsign": lambda x, _, __: softsign_of(x),
+    "softplus": lambda x, _, __: softplus_of(x),
 }
 
 _ALPHA = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0}
