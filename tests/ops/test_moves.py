@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from repro.errors import ReproError
 from repro.frontend import import_model, load_model
 from repro.ir.types import Array
+from repro.ops.record import evaluate
 from tests.ops.one_node import by_onnxruntime, run_model
 
 X = np.random.default_rng(7).standard_normal((3, 4, 5)).astype(np.float32)
@@ -249,6 +253,9 @@ BAD = [
     (Case("Resize", 13, [IMAGE], (None, f32(1, 1, 2))), "scales do not fit"),
     (Case("Expand", 13, [X], (i64(2**40, 1, 1, 1),)), "size limit"),
     (Case("Concat", 13, [X, X[0]], (), {"axis": 0}), "conflicts"),
+    (Case("Pad", 13, [X[0, 0]], (i64(2**31, 0),), {"mode": "reflect"}), "limit for positions"),
+    (Case("Resize", 13, [X[0, 0]], (None, None, i64(2**31))), "limit for positions"),
+    (Case("Pad", 13, [X[0, 0]], (i64(-4, -4),)), "crop more than there is"),
 ]  # fmt: skip
 
 
@@ -259,3 +266,62 @@ def test_refuses(case: Case, says: str) -> None:
         import_model(load_model(made), input_shapes={name: array.shape for name, array in arrays.items()})
     assert says in str(caught.value)
     assert caught.value.op == case.op
+
+
+# ── any slice, any padding ──────────────────────────────────────────────────────────────────────────
+
+_ENDS = st.integers(-7, 7) | st.sampled_from([-(2**63), 2**63 - 1, -(2**31), 2**31 - 1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(_ENDS, _ENDS, st.integers(-4, 4).filter(bool))
+def test_any_slice(start: int, end: int, step: int) -> None:
+    """By the text of Slice: ends are clamped after the extent is added, each for its direction."""
+    extent = X.shape[2]
+    low, high = (at + extent if at < 0 else at for at in (start, end))
+    if step > 0:
+        low, high = min(max(low, 0), extent), min(max(high, 0), extent)
+    else:
+        low, high = min(max(low, 0), extent - 1), min(max(high, -1), extent - 1)
+    expected = X[:, :, np.arange(low, high, step)]
+    made, arrays = model(Case("Slice", 13, [X], (i64(start), i64(end), i64(2), i64(step))))
+    np.testing.assert_array_equal(by_reference(made, arrays), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["constant", "reflect", "edge", "wrap"]), st.integers(-2, 9), st.integers(-2, 9))
+def test_any_padding(mode: str, before: int, after: int) -> None:
+    data = X[0, :, max(-before, 0) : X.shape[2] - max(-after, 0)]
+    expected = np.pad(data, ((0, 0), (max(before, 0), max(after, 0))), mode=mode)  # pyright: ignore
+    made, arrays = model(Case("Pad", 19, [X[0]], (i64(before, after), None, i64(1)), {"mode": mode}))
+    np.testing.assert_array_equal(by_reference(made, arrays), expected)
+
+
+def by_reference(made: onnx.ModelProto, arrays: Mapping[str, Array]) -> Array:
+    imported = import_model(load_model(made), input_shapes={name: array.shape for name, array in arrays.items()})
+    return evaluate(imported.graph, [arrays[port.name] for port in imported.inputs])[0]
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64, np.float16, np.float64, "bfloat16", "float8_e4m3fn"])
+def test_moves_every_type(dtype: Any) -> None:
+    face = np.dtype(getattr(ml_dtypes, dtype) if isinstance(dtype, str) else dtype)
+    data = np.arange(24).reshape(2, 3, 4).astype(face)
+    kind = helper.np_dtype_to_tensor_dtype(face)
+    cases = [
+        (Case("Transpose", 19, [data], (), {}, (kind,)), data.transpose()),
+        (Case("Pad", 19, [data], (i64(0, 1, -1, 0, 0, 2),), {}, (kind,)), None),
+        (Case("Gather", 19, [data, i64(2, 0, -1)], (), {"axis": 1}, (kind,)), data[:, [2, 0, -1]]),
+        (
+            Case("Expand", 19, [data[:, :1]], (i64(5, 1, 3, 1),), {}, (kind,)),
+            np.broadcast_to(data[:, :1], (5, 2, 3, 4)),
+        ),
+        (Case("Trilu", 19, [data], (), {}, (kind,)), np.triu(data.astype(np.float64)).astype(face)),
+        (Case("Resize", 19, [data], (None, None, i64(2, 3, 8)), {}, (kind,)), np.repeat(data, 2, 2)),
+    ]
+    for case, expected in cases:
+        made, arrays = model(case)
+        (found,) = run_model(made, arrays)
+        if expected is None:
+            expected = np.pad(data[:, :, 1:], ((0, 0), (1, 0), (0, 2)))
+        assert found.dtype == face and found.shape == expected.shape
+        assert found.tobytes() == np.ascontiguousarray(expected).tobytes(), str(case)

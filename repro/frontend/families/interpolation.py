@@ -76,7 +76,7 @@ class Axis:
         return (x < 0) | (x > self.extent - 1)
 
 
-def nearest_positions(axis: Axis, sampling: Sampling) -> list[int]:
+def nearest_positions(axis: Axis, sampling: Sampling) -> Array:
     """The element that each result place takes, clamped to the axis."""
     x = axis.coordinates(sampling.transform)
     rounded = {
@@ -86,7 +86,15 @@ def nearest_positions(axis: Axis, sampling: Sampling) -> list[int]:
         "ceil": np.ceil(x),
         "simple": np.ceil(x) if axis.scale < 1 else np.floor(x),
     }[sampling.nearest]
-    return [int(place) for place in np.clip(rounded, 0, axis.extent - 1)]
+    return np.clip(rounded, 0, axis.extent - 1).astype(np.int64)
+
+
+def tap_count(axis: Axis, sampling: Sampling) -> int:
+    """How many elements a result place takes; antialiasing stretches the kernel over more where the axis shrinks."""
+    if sampling.mode == "nearest":
+        return 1
+    reach = 1 if sampling.mode == "linear" else 2
+    return 2 - 2 * (math.floor(-reach / (min(axis.scale, 1.0) if sampling.antialias else 1.0)) + 1)
 
 
 def taps(axis: Axis, sampling: Sampling) -> tuple[Array, Array]:
@@ -97,9 +105,8 @@ def taps(axis: Axis, sampling: Sampling) -> tuple[Array, Array]:
     x = axis.coordinates(sampling.transform)
     base = np.ceil(x) - 1
     ratio = x - base  # in (0, 1]
-    support = 1 if sampling.mode == "linear" else 2
     shrink = min(axis.scale, 1.0) if sampling.antialias else 1.0
-    first = math.floor(-support / shrink) + 1
+    first = 1 - tap_count(axis, sampling) // 2
     offsets = np.arange(first, 2 - first)
     places = base[:, None] + offsets
     distance = np.abs((offsets - ratio[:, None]) * shrink)

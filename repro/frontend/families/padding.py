@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from repro.frontend.context import NodeContext
-from repro.frontend.families.positions import take
+from repro.frontend.families.positions import check_count, take
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value
+from repro.ir.types import Array
 from repro.ops import pad, reshape, scalar, slice_
 
 _MODES = ("constant", "reflect", "edge", "wrap")
@@ -74,17 +77,18 @@ def _cropped(data: Value, low: Sequence[int], high: Sequence[int]) -> Value:
     return slice_(data, starts, limits) if data.rank else data
 
 
-def _positions(ctx: NodeContext, mode: str, extent: int, before: int, after: int) -> list[int]:
+def _positions(ctx: NodeContext, mode: str, extent: int, before: int, after: int) -> Array:
     """Which element of the axis stands at each place of the padded one."""
     if not extent:
         raise ctx.error(f"an empty axis cannot be padded by '{mode}'", expected="an extent above 0")
-    places = range(-before, extent + after)
+    check_count(ctx, before + extent + after)
+    places = np.arange(-before, extent + after)
     if mode == "edge":
-        return [min(max(place, 0), extent - 1) for place in places]
+        return np.clip(places, 0, extent - 1)
     if mode == "wrap":
-        return [place % extent for place in places]
+        return places % extent
     period = max(2 * (extent - 1), 1)
-    return [min(place % period, (period - place) % period) if extent > 1 else 0 for place in places]
+    return np.minimum(places % period, -places % period)
 
 
 @onnx_op("CenterCropPad", since=18, moves=True)

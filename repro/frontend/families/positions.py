@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
+from repro.frontend.context import NodeContext
+from repro.frontend.limits import MAX_STATIC_WORK
 from repro.ir.graph import Value
+from repro.ir.types import Array
 from repro.ops import broadcast, concatenate, gather, integers, reshape, reverse, slice_, transpose
 
 _MOST_PIECES = 4
 """Runs of positions that are worth a concatenation; more become a gather."""
 
 
-def take(value: Value, axis: int, positions: Sequence[int]) -> Value:
-    """`value` with the elements at `positions` (each in range) along an axis, in that order."""
+def check_count(ctx: NodeContext, count: int) -> None:
+    """Refuses to list more positions than the limit on work at build; call it before they are listed."""
+    if count > MAX_STATIC_WORK:
+        found = f"{count} positions along an axis"
+        raise ctx.error("an axis is over the limit for positions", found, f"at most {MAX_STATIC_WORK}")
+
+
+def take(value: Value, axis: int, positions: Array) -> Value:
+    """`value` with the elements at `positions` (i64, each in range) along an axis, in that order."""
     extent = value.shape[axis]
-    if any(not 0 <= position < extent for position in positions):
-        raise ValueError(f"positions beyond the extent {extent} of axis {axis}")
-    if not positions:
+    if not positions.size:
         return _cut(value, axis, 0, 0, 1)
+    if positions.min() < 0 or positions.max() >= extent:
+        raise ValueError(f"positions beyond the extent {extent} of axis {axis}")
     times = _repeats(positions)
     if times > 1:
         return repeat_each(take(value, axis, positions[::times]), axis, times)
-    runs = list(_runs(positions))
+    runs = list(islice(_runs(positions), _MOST_PIECES + 1))
     if len(runs) > _MOST_PIECES:
         return _gathered(value, axis, positions)
     return concatenate([_run(value, axis, *run) for run in runs], axis)
@@ -53,23 +64,26 @@ def _cut(value: Value, axis: int, start: int, limit: int, stride: int) -> Value:
     return slice_(value, starts, limits, strides)
 
 
-def _repeats(positions: Sequence[int]) -> int:
+def _repeats(positions: Array) -> int:
     """How many times in a row each position stands, where that is the same for all."""
-    times = next((i for i, position in enumerate(positions) if position != positions[0]), len(positions))
-    even = len(positions) % times == 0
-    return times if even and all(p == positions[i - i % times] for i, p in enumerate(positions)) else 1
+    differs = positions != positions[0]
+    times = int(np.argmax(differs)) if differs.any() else len(positions)
+    if times == 1 or len(positions) % times:
+        return 1
+    rows = positions.reshape(-1, times)
+    return times if bool((rows == rows[:, :1]).all()) else 1
 
 
-def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _runs(positions: Array) -> Iterator[tuple[int, int, int]]:
     """The positions as (start, count, step), each run as long as it goes."""
+    steps = np.diff(positions)
     at = 0
     while at < len(positions):
-        step = positions[at + 1] - positions[at] if at + 1 < len(positions) else 1
-        end = at + 1
-        while end < len(positions) and positions[end] - positions[end - 1] == step:
-            end += 1
-        yield positions[at], end - at, step
-        at = end
+        step = int(steps[at]) if at < len(steps) else 1
+        breaks = steps[at:] != step
+        count = int(np.argmax(breaks)) + 1 if breaks.any() else len(positions) - at
+        yield int(positions[at]), count, step
+        at += count
 
 
 def _run(value: Value, axis: int, start: int, count: int, step: int) -> Value:
@@ -78,7 +92,7 @@ def _run(value: Value, axis: int, start: int, count: int, step: int) -> Value:
     return repeat_each(_cut(value, axis, start, start + 1, 1), axis, count)
 
 
-def _gathered(value: Value, axis: int, positions: Sequence[int]) -> Value:
-    found = gather(value, integers(np.asarray(positions, np.int64).reshape(-1, 1)), (axis,))
+def _gathered(value: Value, axis: int, positions: Array) -> Value:
+    found = gather(value, integers(positions.reshape(-1, 1)), (axis,))
     others = range(1, value.rank)
     return transpose(found, [*others[:axis], 0, *others[axis:]])

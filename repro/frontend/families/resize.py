@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from repro.frontend.context import NodeContext
-from repro.frontend.families.interpolation import MODES, TRANSFORMS, Axis, Sampling, nearest_positions, taps
-from repro.frontend.families.positions import take
+from repro.frontend.families.interpolation import MODES, TRANSFORMS, Axis, Sampling, nearest_positions, tap_count, taps
+from repro.frontend.families.positions import check_count, take
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value, constant
 from repro.ir.types import BF16, BOOL, F16, F32, F64, Array, DType
@@ -150,6 +150,8 @@ def _resized(ctx: NodeContext, data: Value, chosen: Sequence[Axis], sampling: Sa
             raise ctx.error("an empty tensor cannot be resized", str(data.type), "extents above 0")
         return reshape(data, shape) if not data.type.elements else _none_of(data, shape)
     moving = sorted((each for each in chosen if not each.stays), key=lambda each: each.axis)
+    for each in moving:
+        check_count(ctx, each.size * tap_count(each, sampling))
     if sampling.mode == "nearest":
         for each in moving:
             data = take(data, each.axis, nearest_positions(each, sampling))
@@ -162,7 +164,7 @@ def _resized(ctx: NodeContext, data: Value, chosen: Sequence[Axis], sampling: Sa
 
 def _none_of(data: Value, shape: Sequence[int]) -> Value:
     for axis, extent in enumerate(shape):
-        data = take(data, axis, [0] * extent) if data.shape[axis] else data
+        data = take(data, axis, np.zeros(extent, np.int64)) if data.shape[axis] else data
     return data
 
 
@@ -195,13 +197,13 @@ def _weighted(x: Value, each: _Taps) -> Value:
     if count == 2:
         first, second = (
             mul(
-                take(x, each.axis, each.positions[:, tap].tolist()),
+                take(x, each.axis, each.positions[:, tap]),
                 broadcast(constant(np.ascontiguousarray(weights[:, tap]), x.dtype), wide, (each.axis,)),
             )
             for tap in range(2)
         )
         return add(first, second)
-    taken = take(x, each.axis, each.positions.reshape(-1).tolist())
+    taken = take(x, each.axis, each.positions.reshape(-1))
     split = (*wide[: each.axis + 1], count, *wide[each.axis + 1 :])
     factors = broadcast(constant(weights, x.dtype), split, (each.axis, each.axis + 1))
     return reduce_axes("add", mul(reshape(taken, split), factors), (each.axis + 1,))

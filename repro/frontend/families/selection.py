@@ -76,7 +76,7 @@ def _known(ctx: NodeContext, index: int) -> Array:
 @onnx_op("Compress", since=9, moves=True)
 def compress(ctx: NodeContext, data: Value, _: Value) -> Value:
     """The elements (or slices along `axis`) whose condition, known at build, is true."""
-    kept = [int(place) for place in np.flatnonzero(_known(ctx, 1).reshape(-1))]
+    kept = np.flatnonzero(_known(ctx, 1).reshape(-1)).astype(np.int64)
     axis = ctx.axis(ctx.attr_int("axis"), data.rank) if ctx.has("axis") else None
     source = reshape(data, (data.type.elements,)) if axis is None else data
     return take(source, axis or 0, kept)
@@ -99,5 +99,5 @@ def unique(ctx: NodeContext, data: Value) -> tuple[Value, ...]:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     source = reshape(data, (data.type.elements,)) if axis is None else data
-    values = take(source, axis or 0, [int(place) for place in first[order]])
+    values = take(source, axis or 0, first[order].astype(np.int64))
     return values, integers(first[order]), integers(rank[inverse.reshape(-1)]), integers(counts[order])
