@@ -64,9 +64,11 @@ def _check_arity(ctx: NodeContext, op: OnnxOp, inputs: tuple[Item, ...]) -> tupl
         most = "" if op.most is None else f" to {op.most}"
         expected = f"{op.required}{most} inputs"
         raise ctx.error("the number of inputs is wrong", f"{len(inputs)} inputs", expected)
-    for index, item in enumerate(inputs[: op.required]):
-        if item is None and index not in op.may_be_none:
+    for index, item in enumerate(inputs):
+        if item is None and not op.takes_nothing(index):
             raise ctx.error(f"input {index} is left out", "no value", f"{ctx.op_type} needs its input {index}")
+        if isinstance(item, Items) and not op.takes_sequence(index):
+            raise ctx.error(f"input {index} is no tensor", _describe(item), "a tensor")
     return inputs
 
 

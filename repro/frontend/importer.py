@@ -14,7 +14,7 @@ from repro.errors import ReproError
 from repro.frontend import attributes, dispatch
 from repro.frontend.context import NodeContext
 from repro.frontend.folding import Folder, dependencies
-from repro.frontend.limits import MAX_UNROLLED_NODES, call_key, domain_of
+from repro.frontend.limits import BODY_NODES, MAX_UNROLLED_NODES, call_key, domain_of
 from repro.frontend.load import LoadedModel, check_opset, function_opsets
 from repro.frontend.registry import OnnxOp, find_op
 from repro.frontend.scope import Body, Item, Items, Region, Scope
@@ -143,7 +143,7 @@ class Importer:
             raise ctx.error(
                 "a subgraph has the wrong number of inputs", f"{len(body.inputs)} inputs", f"{len(inputs)} inputs"
             )
-        self._spend(ctx.node)
+        self._spend(ctx.node, BODY_NODES)
         path = f"{ctx.name}{label}/"
         scope = Scope(body, ctx.scope.opsets, ctx.scope.attributes, path, ctx.scope, region, iteration)
         scope.items.update(zip(body.inputs, inputs, strict=True))
@@ -165,9 +165,9 @@ class Importer:
             if name:
                 scope.items[name] = None
 
-    def _spend(self, node: onnx.NodeProto) -> None:
-        """Counts a node, or one iteration of a body, against the budget of this import."""
-        self._left -= 1
+    def _spend(self, node: onnx.NodeProto, nodes: int = 1) -> None:
+        """Counts nodes against the budget of this import."""
+        self._left -= nodes
         if self._left < 0:
             raise ReproError(
                 "loops of the model unroll to too many nodes",

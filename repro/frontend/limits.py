@@ -32,6 +32,9 @@ MAX_DEPTH = 40
 MAX_UNROLLED_NODES = 20_000
 """ONNX nodes that unrolled loops may add."""
 
+BODY_NODES = 8
+"""What one iteration of an unrolled loop counts as, beside its nodes."""
+
 MAX_SEQUENCE = 4096
 """Values in one sequence."""
 

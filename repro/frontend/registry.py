@@ -34,8 +34,8 @@ NEWEST = 1 << 30
 class OnnxOp:
     """An operator from opset `since` to `until` (both included) of its domain.
 
-    `required` is how many inputs the node must list, `may_be_none` which of those may be left empty, and `most`
-    how many it may list (None: any number).
+    `required` is how many inputs the node must list and `most` how many it may list (None: any number).
+    `annotations` are those of the function's parameters, which say what an input may be; the last repeats.
     """
 
     domain: str
@@ -46,10 +46,19 @@ class OnnxOp:
     moves: bool
     required: int
     most: int | None
-    may_be_none: frozenset[int]
+    annotations: tuple[str, ...]
 
     def knows(self, version: int) -> bool:
         return self.since <= version <= self.until
+
+    def takes_sequence(self, index: int) -> bool:
+        """Whether input `index` may be something else than a tensor: its parameter is an Item."""
+        return "Item" in self.annotations[min(index, len(self.annotations) - 1)]
+
+    def takes_nothing(self, index: int) -> bool:
+        """Whether input `index` may be left empty."""
+        words = self.annotations[min(index, len(self.annotations) - 1)]
+        return "None" in words or "Item" in words
 
 
 _TABLE: dict[tuple[str, str], list[OnnxOp]] = {}
@@ -66,8 +75,8 @@ def onnx_op(
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         last = NEWEST if until is None else until
         most = None if variadic else len(parameters)
-        absent = frozenset(index for index, p in enumerate(parameters) if "None" in str(p.annotation))
-        entry = OnnxOp(domain_of(domain), name, since, last, function, moves, required, most, absent)
+        annotations = tuple(str(p.annotation) for p in parameters) or ("None",)
+        entry = OnnxOp(domain_of(domain), name, since, last, function, moves, required, most, annotations)
         entries = _TABLE.setdefault((entry.domain, name), [])
         if any(other.since <= last and since <= other.until for other in entries):
             raise InternalError(f"operator {name} of domain '{domain}' is registered twice for some opset")

@@ -15,6 +15,12 @@ from repro.ir.types import I64, TensorType
 from repro.ops import add, mul, scalar
 
 
+def check_sequence(length: int) -> None:
+    """Refuse a sequence over the limit."""
+    if length > MAX_SEQUENCE:
+        raise ReproError("a sequence is over the limit", found=f"{length} values", expected=f"at most {MAX_SEQUENCE}")
+
+
 @dataclass(frozen=True)
 class Items:
     """An ONNX sequence whose length is known: its values, in order."""
@@ -22,10 +28,7 @@ class Items:
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
-        if len(self.values) > MAX_SEQUENCE:
-            raise ReproError(
-                "a sequence is over the limit", found=f"{len(self.values)} values", expected=f"at most {MAX_SEQUENCE}"
-            )
+        check_sequence(len(self.values))
 
 
 Item = Value | Items | None

@@ -26,7 +26,7 @@ def by_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[A
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(feeds))
+    return list(session.run(None, dict(feeds)))
 
 
 def assert_agrees(

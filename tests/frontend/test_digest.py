@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from tests.frontend import disguises
 from tests.frontend.models import GOLDEN, model, node, value
 
 ROOT = Path(__file__).resolve().parents[2]
-GENTLY = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+GENTLY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
 
 
 @cache
@@ -96,7 +97,7 @@ def _digest(proto: onnx.ModelProto, **options: object) -> bytes:
     return import_model(load_model(proto), **options).graph.digest  # type: ignore[arg-type]
 
 
-def _gemm(inputs: str = "x w", **attributes: object) -> onnx.ModelProto:
+def _gemm(inputs: str = "x w", **attributes: Any) -> onnx.ModelProto:
     weights = {"w": np.ones((3, 3), np.float32)}
     return model([node("Gemm", inputs, "y", **attributes)], [value("x", (3, 3))], initializers=weights)
 

@@ -66,7 +66,7 @@ def test_a_call_in_a_loop_reads_what_the_loop_reads() -> None:
         [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("h", None)],
         ["again", "next"],
     )
-    fixed = {"three": np.int64(3), "shape": np.array([3, 2]), "back": np.array([2, 3])}
+    fixed = {"three": np.array(3), "shape": np.array([3, 2]), "back": np.array([2, 3])}
     proto = model(
         [node("Loop", "three _ x", "y", name="loop", body=body)],
         [value("x", (2, 3))],

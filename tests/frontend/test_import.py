@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from repro.errors import ReproError
 from repro.frontend import import_model, load_model
 from repro.ir.types import TensorType
 from tests.frontend.models import GOLDEN, function, model, node, relu_model, value
@@ -153,11 +155,11 @@ def test_a_value_needed_at_build_asks_for_set() -> None:
         [node("Add", "n n", "shape"), node("Reshape", "x shape", "y", name="re")],
         [value("x", (6,)), value("n", (1,), TensorProto.INT64)],
     )
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(ReproError) as caught:
         import_model(load_model(proto))
     error = caught.value
     assert (error.op, error.node) == ("Reshape", "re")
-    assert "--set n=VALUE" in error.next
+    assert "--set n=VALUE" in str(error.next)
 
 
 def test_what_no_output_needs_is_not_imported() -> None:
@@ -200,7 +202,12 @@ def test_attributes_of_a_function_reach_its_nodes() -> None:
     scaled = function("scaled", "a b", "c", [inner], attributes=["turn"])
     scaled.attribute_proto.append(helper.make_attribute("scale", 0.5))
     x = np.arange(9, dtype=np.float32).reshape(3, 3)
-    for given, expected in (({}, 0.5 * x @ x), ({"scale": 2.0}, 2 * x @ x), ({"turn": 1}, 0.5 * x.T @ x)):
+    calls: list[tuple[dict[str, Any], np.ndarray]] = [
+        ({}, 0.5 * x @ x),
+        ({"scale": 2.0}, 2 * x @ x),
+        ({"turn": 1}, 0.5 * x.T @ x),
+    ]
+    for given, expected in calls:
         proto = model(
             [node("scaled", "x x", "y", domain="local", **given)],
             [value("x", (3, 3))],

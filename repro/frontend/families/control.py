@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from repro.errors import ReproError
 from repro.frontend.context import NodeContext
 from repro.frontend.registry import onnx_op
-from repro.frontend.scope import Body, Item, Items, Region, nested_iteration
+from repro.frontend.scope import Body, Item, Items, Region, check_sequence, nested_iteration
 from repro.ir.graph import Graph, Value, argument, substitute
 from repro.ir.types import BOOL, I64, TensorType
 from repro.ops import (
@@ -288,8 +288,12 @@ def scan_batched(ctx: NodeContext, lengths: Value | None, *inputs: Item) -> tupl
     values = _tensors(ctx, inputs, "an input")
     turned = ctx.attr_ints("directions", (0,) * scanned)
     split = len(values) - scanned
+    batch = {value.shape[0] for value in values if value.rank}
+    if len(batch) != 1 or any(value.rank < (2 if index >= split else 1) for index, value in enumerate(values)):
+        raise ctx.error("operands do not share a batch", ", ".join(str(v.type) for v in values), "[batch, length, ...]")
+    check_sequence(batch_size := batch.pop())
     columns: list[tuple[Value, ...]] = []
-    for entry in range(values[0].shape[0] if values else 0):
+    for entry in range(batch_size):
         own = [_entry(value, entry) for value in values]
         rows = [reverse(row, (0,)) if back else row for row, back in zip(own[split:], turned, strict=True)]
         columns.append(_scan_loop(ctx, ctx.attr_graph("body"), rows[0].shape[0], own[:split], rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from repro.frontend.context import NodeContext
 from repro.frontend.registry import onnx_op
-from repro.frontend.scope import Item, Items
+from repro.frontend.scope import Item, Items, check_sequence
 from repro.ir.graph import Value
 from repro.ir.types import BOOL, I64
 from repro.ops import concatenate, reshape, scalar, slice_
@@ -67,11 +67,13 @@ def split(ctx: NodeContext, value: Value, sizes: Value | None = None) -> Items:
     axis = ctx.axis(ctx.attr_int("axis", 0), value.rank)
     extent = value.shape[axis]
     if sizes is None:
+        check_sequence(extent)
         pieces = [1] * extent
     elif sizes.rank == 0:
         step = ctx.static_int(1)
         if step < 1:
             raise ctx.error("the size of a piece is not positive", str(step), "1 or more")
+        check_sequence(-(-extent // step))
         pieces = [min(step, extent - start) for start in range(0, extent, step)]
     else:
         pieces = list(ctx.static_ints(1))

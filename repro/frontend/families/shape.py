@@ -197,6 +197,10 @@ def split(ctx: NodeContext, data: Value, _: Value | None = None) -> tuple[Value,
     count, extent = ctx.attr_int("num_outputs"), data.shape[ctx.axis(ctx.attr_int("axis", 0), data.rank)]
     if count < 1:
         raise ctx.error("'num_outputs' is not a count", str(count), "1 or more")
+    if count != ctx.outputs:
+        raise ctx.error(
+            "'num_outputs' does not fit the node", str(count), f"{ctx.outputs}, as many as the node has outputs"
+        )
     chunk = -(-extent // count)
     return _split(ctx, data, (*(chunk,) * (count - 1), extent - chunk * (count - 1)))
 
