@@ -217,6 +217,8 @@ def build(options: argparse.Namespace) -> int:
             force=options.force,
             progress=progress,
         )
+    for warning in artifact.warnings:
+        tables.line(tables.console(stderr=True), f"warning: {warning}", "yellow")
     if options.json:
         _print_json({"artifact": artifact.id, "graph": artifact.graph_digest, "folder": str(artifact.folder)})
         return EXIT_GOOD

@@ -28,7 +28,7 @@ def write_file(path: Path, data: Bytes, mode: int) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            Path(temporary).chmod(mode)
             os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
@@ -38,6 +38,9 @@ def write_file(path: Path, data: Bytes, mode: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
+    """Make the folder's entries last; a system without such a thing (Windows) does so by itself."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -25,10 +25,12 @@ from repro.targets import cpu
 class LoadedArtifact:
     """A built artifact: its identity, its entries, and sessions that run its code."""
 
-    def __init__(self, stored: Stored, written: bool = False) -> None:
+    def __init__(self, stored: Stored, written: bool = False, warnings: tuple[str, ...] = ()) -> None:
         self._stored = stored
         self.written = written
         """Whether the build that returned this wrote the folder; False where the identical artifact stood."""
+        self.warnings = warnings
+        """What the build that returned this would have its user know about the model."""
 
     @property
     def id(self) -> str:

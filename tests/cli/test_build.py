@@ -187,3 +187,27 @@ def test_the_python_api(mlp: Path) -> None:
             session.state = {"fc9.bias": state["fc3.bias"]}
         with pytest.raises(repro.ReproError):
             session.state = {"fc3.bias": state["fc3.bias"][:3]}
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_an_index_out_of_range_is_two_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    table = onnx.helper.make_tensor("table", onnx.TensorProto.FLOAT, [5, 2], list(range(10)))
+    ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [3])
+    rows = onnx.helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, [3, 2])
+    node = onnx.helper.make_node("Gather", ["table", "ids"], ["rows"], name="lookup")
+    graph = onnx.helper.make_graph([node], "g", [ids], [rows], [table])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    artifact = repro.build(model, tmp_path / "out")
+    words = ["run", str(artifact.folder), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "o.npz")]
+    repro.write_npz(tmp_path / "in.npz", {"ids": np.array([4, -5, 0])})
+    assert cli.main([*words, "--target", target]) == 0
+    (tmp_path / "o.npz").unlink()
+    repro.write_npz(tmp_path / "in.npz", {"ids": np.array([0, 1, 5])})
+    assert cli.main([*words, "--target", target]) == 2
+    error = capsys.readouterr().err
+    assert "Gather" in error
+    assert "lookup" in error
+    assert "index 5 at position 2" in error
+    assert not (tmp_path / "o.npz").exists()
