@@ -278,7 +278,7 @@ def _filled_code(code: int, dtype: DType, shape: tuple[int, ...]) -> Value:
     return broadcast(constant(np.array(code, dtype.storage), dtype), shape, ())
 
 
-def _unsaturated(x: Value, to: DType) -> Value:
+def to_f8_unsaturated(x: Value, to: DType) -> Value:
     """As f8; what rounds above the greatest value is infinity, or NaN where there is none (rule 3)."""
     fmt = NARROW[to]
     greatest = fmt.value(fmt.greatest)
@@ -296,7 +296,7 @@ def _unsaturated(x: Value, to: DType) -> Value:
 def _cast(ctx: NodeContext, x: Value, to: DType) -> Value:
     if x.dtype is to or to not in _F8 or ctx.attr_bool("saturate", True):
         return convert_to(x, to)
-    return ctx.composite("Cast", (x,), lambda x: _unsaturated(x, to), to=to, saturate=False).value
+    return ctx.composite("Cast", (x,), lambda x: to_f8_unsaturated(x, to), to=to, saturate=False).value
 
 
 @onnx_op("Cast", moves=True)

@@ -5,26 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from repro.frontend.context import NodeContext
+from repro.frontend.families.elementwise import to_f8_unsaturated
 from repro.frontend.families.positions import repeat_each
 from repro.frontend.registry import onnx_op
-from repro.ir.graph import Value, constant
-from repro.ir.types import F32, F64, I32, U8, DType
-from repro.numerics.narrow_formats import NARROW
+from repro.ir.graph import Value
+from repro.ir.types import F32, I32, U8
 from repro.ops import (
     add,
     broadcast,
-    compare,
     convert_to,
     div,
     elementwise,
-    fill,
     maximum,
     minimum,
     mul,
     reduce_axes,
     reshape,
     scalar,
-    select,
     slice_,
     static,
     sub,
@@ -77,30 +74,11 @@ def quantize_linear(ctx: NodeContext, x: Value, scale: Value, zero: Value | None
             ratio = elementwise("round", ratio)
         for shift in zero:
             ratio = add(ratio, _spread(ctx, convert_to(shift, F32), x))
-        return convert_to(ratio, target) if target.is_integer else to_float8(ratio, target, saturate)
+        if target.is_float and not saturate:
+            return to_f8_unsaturated(ratio, target)
+        return convert_to(ratio, target)
 
     return ctx.composite("QuantizeLinear", (x, scale, *_shift(ctx, zero)), body, saturate=saturate).value
-
-
-def to_float8(value: Value, target: DType, saturate: bool) -> Value:
-    """Rule 3: what lies beyond becomes the greatest finite value with `saturate`, else infinity, or NaN without one."""
-    if saturate:
-        return convert_to(value, target)
-    fmt = NARROW[target]
-    greatest = fmt.value(fmt.greatest)
-    tie = greatest + (greatest - fmt.value(fmt.greatest - 1)) / 2  # goes to the even neighbour
-    wide = convert_to(value, F32 if value.dtype.bits < 64 else F64)
-    beyond = compare("gt" if fmt.greatest % 2 == 0 else "ge", elementwise("abs", wide), fill(tie, wide.type))
-    over = _code(fmt.nan, target, value)
-    if fmt.infinity is not None:
-        below = compare("lt", wide, fill(0, wide.type))
-        negative = _code(fmt.infinity | 1 << (fmt.width - 1), target, value)
-        over = select(below, negative, _code(fmt.infinity, target, value))
-    return select(beyond, over, convert_to(value, target))
-
-
-def _code(bits: int, dtype: DType, like: Value) -> Value:
-    return broadcast(constant(np.asarray(bits, dtype.storage), dtype), like.shape, ())
 
 
 @onnx_op("DequantizeLinear", since=10, moves=True)
