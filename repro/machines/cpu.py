@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from repro.machines.machine import Machine
 
-_V3 = "+cx8,+cmov,+mmx,+fxsr,+sse,+sse2,+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2,+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
+_V3 = (
+    "+cx8,+cmov,+mmx,+fxsr,+sse,+sse2,+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2,"
+    "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
+)
 
 X86_64_V3 = Machine(
     name="cpu/x86-64-v3",
