@@ -97,7 +97,7 @@ def cell(op: str, x: Array, state: list[Array], w: Any, attributes: dict[str, An
     forget = 1 - i if attributes.get("input_forget") else run[0](plain[2] + peep_f * c)
     after = forget * c + i * run[1](plain[3])
     o = run[0](plain[1] + peep_o * after)
-    return [o * run[2](after), after]
+    return [o * f[2](after), after]
 
 
 def formula(op: str, given: dict[str, Any], **attributes: Any) -> list[Array]:
@@ -162,8 +162,14 @@ def test_lstm_coupled_gates() -> None:
 
 
 @pytest.mark.parametrize("op", list(GATES))
-def test_clip(op: str) -> None:
-    check(op, operands(op, "bidirectional"), direction="bidirectional", clip=0.25)
+def test_clip_bounds_the_gates(op: str) -> None:
+    given = operands(op, "bidirectional")
+    check(op, given, direction="bidirectional", clip=0.25)
+    model = model_of(op, given, OUTPUTS[op], 14, hidden_size=HIDDEN, direction="bidirectional", clip=0.25)
+    for array, expected in zip(
+        by_onnxruntime(model, given), formula(op, given, direction="bidirectional", clip=0.25), strict=True
+    ):
+        np.testing.assert_allclose(array, expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

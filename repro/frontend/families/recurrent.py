@@ -58,8 +58,12 @@ class Cell:
     layout: int
 
     def activate(self, position: int, value: Value) -> Value:
-        """Activation number `position` of each direction, on [directions, batch, hidden], behind the clip."""
-        return per_direction([of[position] for of in self.functions], clipped(value, self.clip))
+        """Activation number `position` of each direction, on [directions, batch, hidden]."""
+        return per_direction([of[position] for of in self.functions], value)
+
+    def activate_gate(self, position: int, value: Value) -> Value:
+        """The same behind the clip, which bounds the gates' sums and nothing else."""
+        return self.activate(position, clipped(value, self.clip))
 
     def part(self, value: Value, gate: int) -> Value:
         """One gate's columns."""
@@ -102,11 +106,11 @@ def lstm_step(cell: Cell, xw: Value, states: tuple[Value, ...], parts: Parts) ->
             value = add(value, mul(weights, seen))
         return cell.plus(cell.plus(value, parts, "wb", number), parts, "rb", number)
 
-    i = cell.activate(0, gate(0, 0, c))
-    f = _one_minus(i) if cell.flag else cell.activate(0, gate(2, 2, c))
-    candidate = cell.activate(1, gate(3, None, c))
+    i = cell.activate_gate(0, gate(0, 0, c))
+    f = _one_minus(i) if cell.flag else cell.activate_gate(0, gate(2, 2, c))
+    candidate = cell.activate_gate(1, gate(3, None, c))
     after = add(mul(f, c), mul(i, candidate))
-    o = cell.activate(0, gate(1, 1, after))
+    o = cell.activate_gate(0, gate(1, 1, after))
     return mul(o, cell.activate(2, after)), after
 
 
@@ -117,7 +121,7 @@ def gru_step(cell: Cell, xw: Value, states: tuple[Value, ...], parts: Parts) -> 
 
     def gate(number: int) -> Value:
         value = add(cell.part(xw, number), cell.part(gated, number))
-        return cell.activate(0, cell.plus(cell.plus(value, parts, "wb", number), parts, "rb", number))
+        return cell.activate_gate(0, cell.plus(cell.plus(value, parts, "wb", number), parts, "rb", number))
 
     z, r = gate(0), gate(1)
     if cell.flag:  # x*W + r.(h*R + Rb) + Wb
@@ -126,14 +130,14 @@ def gru_step(cell: Cell, xw: Value, states: tuple[Value, ...], parts: Parts) -> 
     else:  # x*W + (r.h)*R + Rb + Wb
         inner = recurrent_dot(mul(r, h), parts["r_h"])
         total = cell.plus(cell.plus(add(cell.part(xw, 2), inner), parts, "rb", 2), parts, "wb", 2)
-    candidate = cell.activate(1, total)
+    candidate = cell.activate_gate(1, total)
     return (add(mul(_one_minus(z), candidate), mul(z, h)),)
 
 
 def rnn_step(cell: Cell, xw: Value, states: tuple[Value, ...], parts: Parts) -> tuple[Value, ...]:
     """H' = f(x*W + h*R + Wb + Rb)."""
     total = add(xw, recurrent_dot(states[0], parts["r"]))
-    return (cell.activate(0, cell.plus(cell.plus(total, parts, "wb", 0), parts, "rb", 0)),)
+    return (cell.activate_gate(0, cell.plus(cell.plus(total, parts, "wb", 0), parts, "rb", 0)),)
 
 
 # ── around the loop ─────────────────────────────────────────────────────────────────────────────────
