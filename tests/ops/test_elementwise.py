@@ -50,6 +50,12 @@ def test_variadic_operators_broadcast(op: str, opset: int) -> None:
     agrees(op, opset, drawn(3, 4), drawn(4, seed=6), drawn(3, 1, seed=7))
 
 
+def test_variadic_operators_of_opset_seven_take_one_shape() -> None:
+    agrees("Sum", 7, drawn(3, 4), drawn(3, 4, seed=6))
+    with pytest.raises(ReproError, match="does not broadcast"):
+        one("Max", 7, drawn(3, 4), drawn(4))
+
+
 def test_the_least_of_nan_and_zeros() -> None:
     a, b = np.array([NAN, 1, -0.0, 0.0], np.float32), np.array([1, NAN, 0.0, -0.0], np.float32)
     low, high = one("Min", 13, a, b), one("Max", 13, a, b)

@@ -49,7 +49,7 @@ _BINARY: tuple[tuple[str, str, int], ...] = (
     ("BitwiseXor", "xor", 18),
 )  # fmt: skip
 
-_VARIADIC: tuple[tuple[str, str, int], ...] = (("Sum", "add", 8), ("Min", "min", 8), ("Max", "max", 8))
+_VARIADIC: tuple[tuple[str, str, int], ...] = (("Sum", "add", 6), ("Min", "min", 6), ("Max", "max", 6))
 
 
 def _unary(op: str) -> Function:
@@ -66,8 +66,11 @@ def _binary(op: str) -> Function:
     return function
 
 
-def _folded(op: str, values: tuple[Value, ...]) -> Value:
-    """The operands taken together from left to right."""
+def _folded(ctx: NodeContext, op: str, values: tuple[Value, ...]) -> Value:
+    """The operands taken together from left to right; they broadcast from opset 8 on."""
+    if ctx.opset < 8 and any(value.shape != values[0].shape for value in values):
+        found = ", ".join(str(value.type) for value in values)
+        raise ctx.error(f"{ctx.op_type} before opset 8 does not broadcast", found, "operands of one shape")
     stretched = broadcast_together(*values)
     result = stretched[0]
     for value in stretched[1:]:
@@ -76,8 +79,8 @@ def _folded(op: str, values: tuple[Value, ...]) -> Value:
 
 
 def _variadic(op: str) -> Function:
-    def function(_: NodeContext, first: Value, *rest: Value) -> Value:
-        return _folded(op, (first, *rest))
+    def function(ctx: NodeContext, first: Value, *rest: Value) -> Value:
+        return _folded(ctx, op, (first, *rest))
 
     return function
 
@@ -90,10 +93,10 @@ for _name, _core, _since in _VARIADIC:
     onnx_op(_name, since=_since)(_variadic(_core))
 
 
-@onnx_op("Mean", since=8)
-def mean(_: NodeContext, first: Value, *rest: Value) -> Value:
+@onnx_op("Mean", since=6)
+def mean(ctx: NodeContext, first: Value, *rest: Value) -> Value:
     """(a + b + ...) / count: sums from left to right, one division."""
-    total = _folded("add", (first, *rest))
+    total = _folded(ctx, "add", (first, *rest))
     return div(total, fill(1 + len(rest), total.type))
 
 
