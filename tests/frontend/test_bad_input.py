@@ -344,6 +344,31 @@ def test_a_fill_of_terabytes_is_refused_before_memory_is_taken() -> None:
     assert (error.op, error.node) == ("ConstantOfShape", "fill")
 
 
+HOSTILE = {
+    "pool over a plane": (node("AveragePool", "x", "y", kernel_shape=[2, 2]), (1, 1, 40_000, 40_000)),
+    "a part for each element": (node("SplitToSequence", "x", "s", axis=0), (1 << 31,)),
+    "parts without end": (node("Split", "x", "y", num_outputs=1 << 40), (8,)),
+    "a batch of scans": (node("Scan", "_ x", "y", num_scan_inputs=1 << 60), (3, 3)),
+    "repeats": (node("Tile", "x n", "y"), (1 << 20,)),
+    "an expansion": (node("Expand", "x n", "y"), (1,)),
+    "a ramp": (node("Range", "zero n one", "y"), (1,)),
+    "left out": (node("Concat", "x _ x", "y", axis=0), (1,)),
+    "a sequence as a tensor": (node("Relu", "parts", "y"), (1,)),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_one_hostile_node(case: str) -> None:
+    """Found by fuzzing: each would have taken memory or time without end, or ended in a traceback."""
+    hostile, shape = HOSTILE[case]
+    parts = node("SequenceConstruct", "x", "parts")
+    last = node("SequenceLength", "s", "y")
+    number = {name: np.array([at], np.int64) for name, at in (("zero", 0), ("one", 1), ("n", 1 << 40))}
+    nodes = [parts, hostile, *([last] if hostile.output[0] == "s" else [])]
+    proto = model(nodes, [value("x", shape)], initializers=number, opset=8 if hostile.op_type == "Scan" else 21)
+    assert refused_import(proto).what
+
+
 def test_too_many_axes() -> None:
     assert "axes" in refused_import(relu_model((1,) * 300)).what
 

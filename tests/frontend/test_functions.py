@@ -35,7 +35,9 @@ def test_a_function_means_its_own_opset() -> None:
 def test_an_input_left_out_stays_left_out_inside() -> None:
     clip = function("clip", "a low high", "b", [node("Clip", "a low high", "b")])
     body = [node("clip", "x _ top", "y", domain="local")]
-    proto = model(body, [value("x", (2, 3))], initializers={"top": np.array(1, np.float32)}, functions=[clip], domains=["local"])
+    proto = model(
+        body, [value("x", (2, 3))], initializers={"top": np.array(1, np.float32)}, functions=[clip], domains=["local"]
+    )
     assert_agrees(proto, {"x": X}, expected=[np.minimum(X, 1)])
 
 

@@ -230,12 +230,17 @@ def _stack(ctx: NodeContext, values: list[Value]) -> Value:
 # ── Scan ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _scanned_count(ctx: NodeContext, inputs: int) -> int:
+    scanned = ctx.attr_int("num_scan_inputs")
+    if not 0 < scanned <= inputs:
+        raise ctx.error("num_scan_inputs does not fit", str(scanned), f"1 to {inputs}")
+    return scanned
+
+
 @onnx_op("Scan", since=9, moves=True)
 def scan(ctx: NodeContext, *inputs: Item) -> tuple[Item, ...]:
     """A counted loop over the rows of its scanned inputs, along the axes and in the directions asked for."""
-    scanned = ctx.attr_int("num_scan_inputs")
-    if not 0 < scanned <= len(inputs):
-        raise ctx.error("num_scan_inputs does not fit", str(scanned), f"1 to {len(inputs)}")
+    scanned = _scanned_count(ctx, len(inputs))
     values = _tensors(ctx, inputs, "an input")
     states, sequences = values[: len(values) - scanned], values[len(values) - scanned :]
     axes = ctx.attr_ints("scan_input_axes", (0,) * scanned)
@@ -284,7 +289,7 @@ def scan_batched(ctx: NodeContext, lengths: Value | None, *inputs: Item) -> tupl
     """Opset 8: every operand has a batch axis in front of the scanned one; each entry is scanned by itself."""
     if lengths is not None:
         raise ctx.error("sequence_lens of Scan is not supported", str(lengths.type), "full sequences")
-    scanned = ctx.attr_int("num_scan_inputs")
+    scanned = _scanned_count(ctx, len(inputs))
     values = _tensors(ctx, inputs, "an input")
     turned = ctx.attr_ints("directions", (0,) * scanned)
     split = len(values) - scanned

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from repro.frontend.context import NodeContext
+from repro.frontend.families.positions import check_count
 from repro.frontend.families.windows import Windows, read_windows, spatial_ints
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value, constant
@@ -128,6 +129,7 @@ def max_unpool(ctx: NodeContext, x: Value, indices: Value, output_shape: Value |
 def average_pool(ctx: NodeContext, x: Value) -> Value:
     """sum / count; with count_include_pad the count takes in the padding that the model states."""
     windows = _windows(ctx, x)
+    check_count(ctx, math.prod(windows.output))
     counts = _counts(windows, x.shape[2:], ctx.attr_bool("count_include_pad"))
     total = _over("add", x, windows)
     return div(total, broadcast_to(_numbers(counts, x.dtype), total.shape))

@@ -20,8 +20,8 @@ _MOST_PIECES = 4
 def check_count(ctx: NodeContext, count: int) -> None:
     """Refuses to list more positions than the limit on work at build; call it before they are listed."""
     if count > MAX_STATIC_WORK:
-        found = f"{count} positions along an axis"
-        raise ctx.error("an axis is over the limit for positions", found, f"at most {MAX_STATIC_WORK}")
+        found = f"{count} positions"
+        raise ctx.error("too many positions to list at build", found, f"at most {MAX_STATIC_WORK}")
 
 
 def take(value: Value, axis: int, positions: Array) -> Value:
