@@ -8,7 +8,7 @@ import numpy as np
 
 from passes.schedule import schedule as default_schedule
 from repro.ir.loops import Kernel
-from repro.ir.program import OUTPUT, Buffer, Call, Program
+from repro.ir.program import PARAMETER, Buffer, Call, Program
 from repro.ir.schedule import Schedule
 from repro.ir.types import Array, DType
 from repro.machines import CPUS, Machine
@@ -21,8 +21,8 @@ assert HERE, "this host runs no CPU machine: these tests would prove nothing"
 
 
 def single(kernel: Kernel) -> Program:
-    """A program of one call; every buffer is an output, so that a test can fill and read it."""
-    buffers = tuple(Buffer(b.dtype, b.elements, OUTPUT, number) for number, b in enumerate(kernel.buffers))
+    """A program of one call; every buffer is a parameter, so that a test can fill and read it."""
+    buffers = tuple(Buffer(b.dtype, b.elements, PARAMETER, number) for number, b in enumerate(kernel.buffers))
     return Program((kernel,), buffers, (), (Call(0, tuple(range(len(buffers)))),), 0)
 
 
@@ -41,11 +41,11 @@ def run_kernel(
     """The buffers after the kernel ran once on copies of those given (flat storage arrays)."""
     chosen = default_schedule(kernel, machine) if schedule is None else schedule
     runner = executable(single(kernel), machine, [chosen], threads)
-    for mine, given in zip(runner.buffers.arrays, buffers, strict=True):
-        mine[:] = given
-    outputs = runner.run([])
+    for position, given in enumerate(buffers):
+        runner.set_parameter(position, given)
+    runner.run([])
     runner.close()
-    return outputs
+    return [after for position in range(len(buffers)) if (after := runner.parameter(position)) is not None]
 
 
 def same(dtype: DType, found: Array, wanted: Array) -> bool:

@@ -44,7 +44,7 @@ def lanes_model(values: Array, operation: Callable[[Array, Array], Array] = np.a
         lanes[number % 32] = value if number < 32 else operation(lanes[number % 32], value)
     for half in (16, 8, 4, 2, 1):
         lanes = [operation(lanes[lane], lanes[lane + half]) for lane in range(half)]
-    return lanes[0]
+    return np.asarray(lanes[0])
 
 
 def chain_model(a: Array, b: Array, panel: int = 512, panels_per_block: int = 8) -> Array:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
+from repro.ir.work import operations
 from repro.machines import Machine
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.text import Function, Val, integer
@@ -24,6 +25,9 @@ CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
 this barrier decided to stop, ptr to the table of buffer pointers, ptr to scratch memory, i64 bytes of it per
 thread. Zero everywhere before a run but for the last three."""
+
+OPERATIONS_BETWEEN_STOPS = 1 << 28
+"""Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
 
 _SPINS = 4000
 _FUTEX = {"x86_64": 202, "aarch64": 98}
@@ -104,19 +108,38 @@ class _Steps:
         return self.f.let(f"icmp ne i8 {raw.text}, 0", BOOL)
 
     def call(self, step: Call, counters: list[Val]) -> None:
+        """This thread's share of a call; where that may take long, in parts with a look at the stop flag between."""
         f, kernel = self.f, self.program.kernels[step.kernel]
         items = kernels.work_items(kernel, self.schedules[step.kernel])
         begin = self._share(items, Val("%thread", I64))
         end = self._share(items, f.let("add i64 %thread, 1", I64))
+        part = max(1, items * OPERATIONS_BETWEEN_STOPS // max(1, operations(kernel)))
+        if part >= items:
+            some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
+            f.when(some, lambda: self.invoke(step, counters, begin, end))
+        else:
+            f.loop(begin, end, part, (), lambda at, _: self.part(step, counters, at, part, end))
+        self.barrier()
+
+    def part(self, step: Call, counters: list[Val], begin: Val, size: int, end: Val) -> tuple[()]:
+        f = self.f
+        after = f.let(f"add i64 {begin.text}, {size}", I64)
+        beyond = f.let(f"icmp sgt i64 {after.text}, {end.text}", BOOL)
+        stop = f.let(f"select i1 {beyond.text}, i64 {end.text}, i64 {after.text}", I64)
+        flag = f.let(f"load atomic i32, ptr {_field(f, STOP)} monotonic, align 4", I64)
+        going = f.let(f"icmp eq i32 {flag.text}, 0", BOOL)
+        f.when(going, lambda: self.invoke(step, counters, begin, stop))
+        return ()
+
+    def invoke(self, step: Call, counters: list[Val], begin: Val, end: Val) -> None:
+        f, kernel = self.f, self.program.kernels[step.kernel]
         buffers = [f"ptr {self.buffer(number)}" for number in step.buffers]
         scalars = [counters[depth].typed for depth in step.scalars]
         arguments = ", ".join([*buffers, *scalars, begin.typed, end.typed, "ptr %scratch"])
         name = kernels.symbol(kernel)
         types = ", ".join(["ptr"] * len(buffers) + ["i64"] * (len(scalars) + 2) + ["ptr"])
         f.declared[f"declare void @{name}({types})"] = None
-        some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
-        f.when(some, lambda: f.line(f"call void @{name}({arguments})"))
-        self.barrier()
+        f.line(f"call void @{name}({arguments})")
 
     def _share(self, items: int, thread: Val) -> Val:
         """items * thread / threads, without overflow for any count of items below 2^48."""
