@@ -21,7 +21,7 @@ class ContractionTile:
     vectors: int
     block_m: int
     block_n: int
-    unroll: int = 4
+    unroll: int = 1
 
 
 @dataclass(frozen=True)

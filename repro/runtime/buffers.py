@@ -1,8 +1,6 @@
-"""Aligned memory for a program's buffers."""
+"""Memory of a program's buffers, and the table of addresses that its code reads."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,45 +8,76 @@ from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY, Prog
 from repro.ir.types import Array
 
 ALIGNMENT = 64
+PROMISED = 16
+"""Bytes that code may take every buffer to be aligned to."""
 
 
 def aligned(nbytes: int) -> Array:
-    """Zeroed bytes that start at a multiple of the alignment."""
-    raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    """Bytes, not initialised, that start at a multiple of the alignment."""
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
 
 
 class Buffers:
-    """One array per buffer of a program; temporaries are views into one arena."""
+    """One array per buffer of a program. Temporaries are views into one arena; inputs are read where they lie;
+    every run has outputs of its own."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.arena = aligned(program.arena_bytes)
-        self.arrays: list[Array] = []
-        self.by_role: dict[tuple[str, int], Array] = {}
-        for buffer in program.buffers:
+        self.addresses = np.zeros(max(len(program.buffers), 1), np.uint64)
+        self._arena = aligned(program.arena_bytes)
+        self._arrays: dict[int, Array] = {}
+        self._numbers: dict[tuple[str, int], int] = {}
+        for number, buffer in enumerate(program.buffers):
             if buffer.role == TEMPORARY:
-                raw = self.arena[buffer.position : buffer.position + buffer.nbytes]
-            else:
-                raw = aligned(buffer.nbytes)
-            array = raw.view(buffer.dtype.storage)
+                raw = self._arena[buffer.position : buffer.position + buffer.nbytes]
+                self._place(number, raw.view(buffer.dtype.storage))
+                continue
+            self._numbers[buffer.role, buffer.position] = number
+            if buffer.role == PARAMETER:
+                self._fresh(number)[:] = 0
             if buffer.role == CONSTANT:
-                array[:] = np.frombuffer(program.constants[buffer.position], buffer.dtype.storage)
-            self.arrays.append(array)
-            if buffer.role in (INPUT, OUTPUT, PARAMETER):
-                self.by_role[buffer.role, buffer.position] = array
+                data = np.frombuffer(program.constants[buffer.position], buffer.dtype.storage)
+                self._fresh(number)[:] = data
+        self._outputs = [self._numbers[key] for key in sorted(self._numbers) if key[0] == OUTPUT]
 
-    def table(self) -> Array:
-        """The addresses, one u64 a buffer."""
-        return np.asarray([array.ctypes.data for array in self.arrays], np.uint64)
+    def _place(self, number: int, array: Array) -> Array:
+        self._arrays[number] = array
+        self.addresses[number] = array.ctypes.data
+        return array
 
-    def set(self, role: str, position: int, value: Array) -> None:
-        """Copy a storage array into a buffer, if the program has it."""
-        target = self.by_role.get((role, position))
-        if target is not None:
-            target[:] = value.reshape(-1)
+    def _fresh(self, number: int) -> Array:
+        buffer = self.program.buffers[number]
+        return self._place(number, aligned(buffer.nbytes).view(buffer.dtype.storage))
 
-    def outputs(self) -> Sequence[Array]:
-        count = sum(1 for role, _ in self.by_role if role == OUTPUT)
-        return [self.by_role[OUTPUT, position] for position in range(count)]
+    def bind_input(self, position: int, value: Array) -> None:
+        """Read an input from the caller's array, or from a copy where that does not lie as code needs it."""
+        number = self._numbers.get((INPUT, position))
+        if number is None:
+            return
+        flat = value.reshape(-1)
+        if flat.ctypes.data % PROMISED == 0 and flat.flags.c_contiguous:
+            self._place(number, flat)
+        else:
+            self._fresh(number)[:] = flat
+
+    def fresh_outputs(self) -> list[Array]:
+        """New arrays for the outputs of the next run, which fills them."""
+        return [self._fresh(number) for number in self._outputs]
+
+    def set_parameter(self, position: int, value: Array) -> None:
+        number = self._numbers.get((PARAMETER, position))
+        if number is not None:
+            self._arrays[number][:] = value.reshape(-1)
+
+    def parameter(self, position: int) -> Array | None:
+        number = self._numbers.get((PARAMETER, position))
+        return None if number is None else self._arrays[number].copy()
+
+    def let_go(self) -> None:
+        """Forget the inputs and outputs of the last run: they are the caller's."""
+        for (role, _), number in self._numbers.items():
+            if role in (INPUT, OUTPUT):
+                self._arrays.pop(number, None)
+                self.addresses[number] = 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from repro.errors import InternalError
-from repro.ir.program import INPUT, PARAMETER, Program
+from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.runtime.buffers import Buffers, aligned
 from repro.runtime.threads import Pool
@@ -24,30 +24,32 @@ class CpuExecutable:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads
         self.buffers = Buffers(program)
-        self._table = self.buffers.table()
         stride = -(-scratch // 64) * 64
         self._scratch = aligned(max(stride, 64) * threads)
         self._context = aligned(CONTEXT_BYTES)
-        for offset, value in ((BUFFERS, self._table.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
+        self._context[:] = 0
+        for offset, value in ((BUFFERS, self.buffers.addresses.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
             self._context[offset : offset + 8].view(np.uint64)[0] = value
         self._context[SCRATCH_STRIDE : SCRATCH_STRIDE + 8].view(np.int64)[0] = stride
         self._pool = Pool(threads)
 
     def set_parameter(self, position: int, value: Array) -> None:
-        self.buffers.set(PARAMETER, position, value)
+        self.buffers.set_parameter(position, value)
 
     def parameter(self, position: int) -> Array | None:
-        found = self.buffers.by_role.get((PARAMETER, position))
-        return None if found is None else found.copy()
+        return self.buffers.parameter(position)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """One run: inputs by position; the outputs, copied. Parameters take their updates at the end."""
+        """One run: inputs by position, outputs in arrays of their own. Parameters take their updates at the end."""
         for position, value in enumerate(inputs):
-            self.buffers.set(INPUT, position, value)
-        self._enter()
-        outputs = [output.copy() for output in self.buffers.outputs()]
+            self.buffers.bind_input(position, value)
+        outputs = self.buffers.fresh_outputs()
+        try:
+            self._enter()
+        finally:
+            self.buffers.let_go()
         for parameter, output in self.program.updates:
-            self.buffers.set(PARAMETER, parameter, outputs[output])
+            self.buffers.set_parameter(parameter, outputs[output])
         return outputs
 
     def _enter(self) -> None:

@@ -66,3 +66,21 @@ EXCEPTIONS: dict[str, str] = {
     "test_attention_4d_causal_fp16_expanded": _NARROW_ATTENTION,
 }
 """Case name -> reason."""
+
+UNSUPPORTED: dict[str, str] = {
+    **dict.fromkeys(("Adam", "Adagrad", "Momentum", "Gradient"), "training operators are not supported yet"),
+    **dict.fromkeys(
+        ("ArrayFeatureExtractor", "Binarizer", "TreeEnsemble", "TfIdfVectorizer", "ImageDecoder", "StringNormalizer"),
+        "classical machine learning, text and image decoding are out of scope",
+    ),
+    **dict.fromkeys(("NonMaxSuppression", "RoiAlign"), "detection heads: results of a size that data decide"),
+    **dict.fromkeys(
+        (
+            "AffineGrid", "BlackmanWindow", "CausalConvWithState", "Col2Im", "DFT", "DeformConv", "Det", "FlexAttention",
+            "GridSample", "HammingWindow", "HannWindow", "LinearAttention", "MelWeightMatrix", "QLinearConv",
+            "QLinearMatMul", "STFT", "SwiGLU",
+        ),
+        "the operator is not supported yet",
+    ),
+}  # fmt: skip
+"""Operator -> reason, for operators that the importer does not know: a case with one in its graph must be refused."""

@@ -20,6 +20,7 @@ from repro.ir.types import Array, to_face, to_storage
 from repro.ops import canonical_nan
 from repro.ops.record import evaluate
 from repro.targets import cpu
+from tests.conformance.exceptions import EXCEPTIONS, UNSUPPORTED
 from tests.running import run_on_cpu
 
 
@@ -145,3 +146,9 @@ def _run_data(imported: Imported, arrays: Mapping[str, Array], wanted: list[Arra
 def _is_random(case: Any) -> bool:
     """Cases whose values no runtime's stream gives; shapes and types are still compared."""
     return any(op in ("Bernoulli", "RandomNormalLike", "RandomUniformLike") for op in operators(case))
+
+
+def expected_failure(name: str) -> str:
+    """Why a case is known not to pass: by its name, or by an operator in its graph. Empty: it must pass."""
+    unsupported = [UNSUPPORTED[op] for op in operators(cases()[name]) if op in UNSUPPORTED]
+    return EXCEPTIONS.get(name) or (unsupported[0] if unsupported else "")

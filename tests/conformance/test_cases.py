@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.exceptions import EXCEPTIONS
-from tests.conformance.runner import cases, run_case
+from tests.conformance.runner import cases, expected_failure, run_case
 
 
 @pytest.mark.parametrize("name", list(cases()))
 def test_case(name: str) -> None:
     outcome = run_case(name)
-    if name in EXCEPTIONS:
-        assert outcome.failure, f"{name} passes now: take it out of the exceptions ({EXCEPTIONS[name]})"
+    reason = expected_failure(name)
+    if reason:
+        assert outcome.failure, f"{name} passes now: take it out of the exceptions ({reason})"
         return
     assert not outcome.failure, outcome.failure
 
