@@ -76,8 +76,8 @@ UNSUPPORTED: dict[str, str] = {
     **dict.fromkeys(("NonMaxSuppression", "RoiAlign"), "detection heads: results of a size that data decide"),
     **dict.fromkeys(
         (
-            "AffineGrid", "BlackmanWindow", "CausalConvWithState", "Col2Im", "DFT", "DeformConv", "Det", "FlexAttention",
-            "GridSample", "HammingWindow", "HannWindow", "LinearAttention", "MelWeightMatrix", "QLinearConv",
+            "AffineGrid", "BlackmanWindow", "CausalConvWithState", "Col2Im", "DFT", "DeformConv", "Det",
+            "FlexAttention", "GridSample", "HammingWindow", "HannWindow", "LinearAttention", "MelWeightMatrix", "QLinearConv",
             "QLinearMatMul", "STFT", "SwiGLU",
         ),
         "the operator is not supported yet",
