@@ -23,13 +23,13 @@ MAX_TENSOR_BYTES = 1 << 35
 MAX_RANK = 24
 """Axes of any one value; NumPy's own limit is 64 and the reference pairs axes up."""
 
-MAX_NODES = 250_000
+MAX_NODES = 100_000
 """ONNX nodes after every function call is expanded."""
 
 MAX_DEPTH = 40
 """Subgraphs and function calls inside one another."""
 
-MAX_UNROLLED_NODES = 20_000
+MAX_UNROLLED_NODES = 10_000
 """ONNX nodes that unrolled loops may add."""
 
 BODY_NODES = 8
