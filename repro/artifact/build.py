@@ -94,7 +94,8 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
     shapes = None if request.inputs is None else {name: array.shape for name, array in request.inputs.items()}
     imported = import_model(request.model, request.bind, request.set, shapes)
     progress("import", 1, 1)
-    stored = source.store(request.model.proto, lambda tensor: _raw(request.model, tensor))
+    known = {slot.name: slot.initial for slot in imported.parameters}
+    stored = source.store(request.model.proto, lambda tensor: _raw(request.model, tensor, known.get(tensor.name)))
     progress("passes", 0, 1)
     lowered = pipeline.run(imported.graph, imported.locations)
     progress("passes", 1, 1)
@@ -146,9 +147,9 @@ def _limits() -> dict[str, int]:
     }
 
 
-def _raw(model: LoadedModel, tensor: TensorProto) -> Bytes:
-    """A tensor's little-endian bytes; large ones stay the mapped file that they are."""
-    _, array = model.tensor(tensor, tensor.name)
+def _raw(model: LoadedModel, tensor: TensorProto, known: Array | None) -> Bytes:
+    """A tensor's little-endian bytes, from its array where that is known: a large one is a file mapped once."""
+    array = model.tensor(tensor, tensor.name)[1] if known is None else known
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     return little.reshape(-1).view(np.uint8).data if little.size else b""
 

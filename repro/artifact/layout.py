@@ -156,16 +156,12 @@ def _index_bytes(artifact: Artifact) -> bytes:
 
 def holds(artifact: Artifact, folder: Path) -> bool:
     """Whether the folder holds exactly this artifact, every byte of it."""
-    wanted: dict[str, Bytes] = {
-        "artifact.json": artifact.manifest_bytes,
-        "index.json": _index_bytes(artifact),
-        "oci-layout": LAYOUT_FILE,
-    }
-    for digest, data in artifact.blobs.items():
-        wanted[blob_path(Path(), digest).as_posix()] = data
+    tops = {"artifact.json": artifact.manifest_bytes, "index.json": _index_bytes(artifact), "oci-layout": LAYOUT_FILE}
+    wanted = {name: sha256(data) for name, data in tops.items()}
+    wanted |= {blob_path(Path(), digest).as_posix(): digest for digest in artifact.blobs}
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     if present != set(wanted):
         return False
     with contextlib.suppress(ReproError):
-        return all(files.read_file(folder / name, name) == data for name, data in wanted.items())
+        return all(sha256(files.read_file(folder / name, name)) == digest for name, digest in wanted.items())
     return False
