@@ -15,7 +15,7 @@ from repro.artifact.reading import Stored
 from repro.artifact.workers import cores
 from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
 from repro.frontend import import_model, load_model
-from repro.ir.loops import parse_kernel
+from repro.ir.parse_kernel import parse_kernel
 from repro.ir.parse_program import parse_program, parse_schedule
 from repro.ir.types import parse_type, to_storage
 from repro.machines import CPUS

@@ -77,8 +77,8 @@ UNSUPPORTED: dict[str, str] = {
     **dict.fromkeys(
         (
             "AffineGrid", "BlackmanWindow", "CausalConvWithState", "Col2Im", "DFT", "DeformConv", "Det",
-            "FlexAttention", "GridSample", "HammingWindow", "HannWindow", "LinearAttention", "MelWeightMatrix", "QLinearConv",
-            "QLinearMatMul", "STFT", "SwiGLU",
+            "FlexAttention", "GridSample", "HammingWindow", "HannWindow", "LinearAttention", "MelWeightMatrix",
+            "QLinearConv", "QLinearMatMul", "STFT", "SwiGLU",
         ),
         "the operator is not supported yet",
     ),

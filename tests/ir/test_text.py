@@ -7,7 +7,7 @@ import pytest
 from passes.lower import lower
 from passes.prepare import expand
 from repro.ir.graph import Graph, argument
-from repro.ir.loops import parse_kernel
+from repro.ir.parse_kernel import parse_kernel
 from repro.ir.text import parse_graph, print_graph
 from repro.ir.types import BY_NAME, F32, TensorType, parse_type
 from repro.ops import OPS, scalar

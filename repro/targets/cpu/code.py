@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 
-from repro.ir.loops import Kernel, parse_kernel
+from repro.ir.loops import Kernel
+from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.machines import Machine
