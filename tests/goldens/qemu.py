@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -19,7 +20,9 @@ from repro.ir.types import Array, parse_type, to_face
 from repro.targets import cpu
 from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, SCRATCH, SCRATCH_STRIDE, SYMBOL
 
-COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
+NATIVE = platform.machine() == "aarch64"
+COMPILER = "gcc" if NATIVE else "aarch64-linux-gnu-gcc"
+EMULATOR = () if NATIVE else ("qemu-aarch64-static",)
 
 SOURCE = """
 #include <pthread.h>
@@ -64,7 +67,7 @@ int main(int argc, char **argv) {
 
 
 def missing_tools() -> list[str]:
-    return [tool for tool in (COMPILER, EMULATOR) if shutil.which(tool) is None]
+    return [tool for tool in (COMPILER, *EMULATOR) if shutil.which(tool) is None]
 
 
 def _round_up(size: int) -> int:
@@ -115,7 +118,7 @@ class Runner:
             image[offset : offset + len(data)] = data
         before, after = self.folder / "before", self.folder / "after"
         before.write_bytes(image)
-        subprocess.run([EMULATOR, self.program, before, after, str(threads)], check=True, timeout=300)
+        subprocess.run([*EMULATOR, self.program, before, after, str(threads)], check=True, timeout=300)
         return self._outputs(after.read_bytes())
 
     def _outputs(self, image: bytes) -> dict[str, Array]:
