@@ -1,0 +1,138 @@
+"""The cost model of kernels that are no tiled contraction: which axis goes into vectors, what an item holds.
+
+Costs are integers: instructions in 1/64, over the whole kernel. They only need to rank a few choices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from repro.ir import index as ix
+from repro.ir.loops import Apply, Axis, Exact, Expr, Kernel, Lanes, Load, Reduce
+from repro.ir.schedule import Schedule
+from repro.ir.types import BOOL
+from repro.ir.work import iterations
+from repro.machines import Machine
+
+ITEM_ELEMENTS = 8192
+"""Outputs that one work item computes along the vector axis, where a row need not stay whole."""
+
+_UNIT = 64
+_LATENCY = 4
+"""Steps of one accumulator wait for each other."""
+_STRIDED = 2
+"""An element that is not beside its neighbour, against a whole vector of those that are."""
+_SLOW = {"div": 8, "rem": 16, "sqrt": 8}
+
+
+def choose(kernel: Kernel, machine: Machine) -> Schedule:
+    """The cheapest vector axis; rows stay whole, and in one item, where a reduction serves all of a row."""
+    model = _Model(kernel, machine)
+    candidates: list[int | None] = [None, *range(kernel.serial, len(kernel.axes))]
+    costs = [(model.cost(position), -number) for number, position in enumerate(candidates)]
+    position = candidates[-min(costs)[1]]
+    width = 1 if position is None else model.width(kernel.axes[position])
+    return _cut(kernel, position, width)
+
+
+def _cut(kernel: Kernel, position: int | None, width: int) -> Schedule:
+    shared = _heaviest_reduction(kernel)
+    inner: tuple[int, ...] = ()
+    block = 1 if position is None else min(kernel.axes[position].extent, ITEM_ELEMENTS)
+    if shared is not None:
+        places = range(kernel.serial, len(kernel.axes))
+        inner = tuple(n for n in places if n != position and kernel.axes[n] not in shared.free)
+        if position is not None and kernel.axes[position] not in shared.free:
+            block = kernel.axes[position].extent
+    return Schedule(position, width, max(1, block), None, inner)
+
+
+def _heaviest_reduction(kernel: Kernel) -> Reduce | None:
+    """The outermost reduction with the most terms, among those with fewer axes than the kernel."""
+    bound = frozenset(axis for e in kernel.expressions if isinstance(e, Reduce) for axis in e.axes)
+    found = [e for e in kernel.expressions if isinstance(e, Reduce) and not e.free & bound]
+    parallel = frozenset(kernel.axes[kernel.serial :])
+    shared = [e for e in found if not parallel <= e.free]
+    return max(shared, key=_terms, default=None)
+
+
+def _terms(reduce: Reduce) -> int:
+    return iterations(reduce) * math.prod(axis.extent for axis in reduce.axes)
+
+
+@dataclass(frozen=True)
+class _Model:
+    kernel: Kernel
+    machine: Machine
+
+    def width(self, axis: Axis) -> int:
+        """A power of two, no more than the axis has."""
+        width = self.machine.lanes(32)
+        while width > max(axis.extent, 1):
+            width //= 2
+        return width
+
+    @cached_property
+    def along(self) -> dict[Axis, Reduce]:
+        """Reductions that have lanes of their own, by their last axis (any one where several share it)."""
+        reductions = (e for e in self.kernel.expressions if isinstance(e, Reduce))
+        return {reduce.axes[-1]: reduce for reduce in reductions if self._has_lanes(reduce)}
+
+    def _has_lanes(self, reduce: Reduce) -> bool:
+        ordered = isinstance(reduce.order, Lanes | Exact) and not reduce.combiner.startswith("arg")
+        terms = math.prod(axis.extent for axis in reduce.axes)
+        return ordered and terms >= self.machine.reduction_lanes and reduce.terms[0].dtype is not BOOL
+
+    def cost(self, position: int | None) -> int:
+        axis = None if position is None else self.kernel.axes[position]
+        if axis is not None and self.width(axis) < 2:
+            return 1 << 62
+        total = sum(self._cost(e, axis) for e in self.kernel.expressions)
+        every = math.prod(a.extent for a in self.kernel.axes)
+        for store in self.kernel.stores:
+            stride = 0 if axis is None else ix.coefficient(store.offset, axis)
+            total += _UNIT * every * _STRIDED if stride != 1 else _UNIT * every // self._lanes(axis)
+        return total
+
+    def _lanes(self, axis: Axis | None) -> int:
+        return 1 if axis is None else self.width(axis)
+
+    def _vector(self, expr: Expr, axis: Axis | None) -> Axis | None:
+        """The axis along which an expression is computed in vectors."""
+        if axis is not None and axis in expr.free:
+            return axis
+        own = [a for a in expr.free if a in self.along and (axis is None or axis not in self.along[a].free)]
+        return min(own, key=lambda a: a.number, default=None)
+
+    def _cost(self, expr: Expr, axis: Axis | None) -> int:
+        vector = self._vector(expr, axis)
+        lanes = self._lanes(vector)
+        work = _UNIT * iterations(expr)
+        match expr:
+            case Load():
+                stride = 0 if vector is None else ix.coefficient(expr.offset, vector)
+                if vector is not None and vector in self.along and not self._runs(self.along[vector], vector, axis):
+                    stride = None
+                return work * _STRIDED if stride not in (0, 1) else work // lanes
+            case Apply():
+                return work * _SLOW.get(expr.op, 1) // lanes
+            case Reduce():
+                return self._reduction(expr, axis, lanes)
+            case _:
+                return 0
+
+    def _runs(self, reduce: Reduce, vector: Axis, axis: Axis | None) -> bool:
+        """Whether lanes along the reduction's own axes stay in one row of its last axis."""
+        if axis is not None and axis is vector:
+            return True
+        return len(reduce.axes) == 1 or vector.extent % self.machine.reduction_lanes == 0
+
+    def _reduction(self, reduce: Reduce, axis: Axis | None, lanes: int) -> int:
+        work = _UNIT * _terms(reduce)
+        if axis is not None and axis in reduce.free:
+            return work * _LATENCY // lanes
+        if self._has_lanes(reduce):
+            return work // self.machine.lanes(32)
+        return work * _LATENCY
