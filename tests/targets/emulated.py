@@ -1,0 +1,57 @@
+"""Kernels as AArch64 code: linked to a small host program, run natively or under qemu-user."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from repro.ir.loops import Kernel
+from repro.ir.schedule import Schedule
+from repro.ir.types import Array
+from repro.machines import AARCH64
+from repro.targets import cpu
+from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from tests.goldens.qemu import COMPILER, EMULATOR, SOURCE
+from tests.targets.native import single
+
+
+def run_emulated(kernel: Kernel, buffers: Sequence[Array], schedule: Schedule, threads: int) -> list[Array]:
+    """The buffers after the kernel ran once on copies of those given (flat storage arrays)."""
+    program = single(kernel)
+    objects = [
+        cpu.compile_kernel(kernel, schedule, AARCH64),
+        cpu.compile_program(program, [schedule], AARCH64),
+    ]
+    sizes = [max(64, -(-array.nbytes // 64) * 64) for array in buffers]
+    offsets = [sum(sizes[:number]) for number in range(len(sizes))]
+    image = bytearray(sum(sizes))
+    for array, offset in zip(buffers, offsets, strict=True):
+        image[offset : offset + array.nbytes] = array.tobytes()
+    with tempfile.TemporaryDirectory() as name:
+        after = _run(Path(name), objects, bytes(image), offsets, cpu.scratch_bytes(program, [schedule]), threads)
+    found: list[Array] = []
+    for array, offset in zip(buffers, offsets, strict=True):
+        found.append(np.frombuffer(after[offset : offset + array.nbytes], array.dtype))
+    return found
+
+
+def _run(folder: Path, objects: list[bytes], image: bytes, offsets: list[int], scratch: int, threads: int) -> bytes:
+    values = {
+        "symbol": SYMBOL, "offsets": ",".join(map(str, offsets)), "count": len(offsets),
+        "stride": max(64, -(-scratch // 64) * 64), "image": len(image), "context": CONTEXT_BYTES, "buffers": BUFFERS,
+        "scratch": SCRATCH, "scratch_stride": SCRATCH_STRIDE,
+    }  # fmt: skip
+    (folder / "main.c").write_text(SOURCE % values)
+    (folder / "before").write_bytes(image)
+    files = [folder / f"{number}.o" for number in range(len(objects))]
+    for file, data in zip(files, objects, strict=True):
+        file.write_bytes(data)
+    link = [COMPILER, "-O1", "-static", "-o", "runner", "main.c", *files, "-lpthread", "-lm"]
+    subprocess.run(link, check=True, capture_output=True, timeout=120, cwd=folder)
+    command = [*EMULATOR, folder / "runner", "before", "after", str(threads)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300, cwd=folder)
+    return (folder / "after").read_bytes()
