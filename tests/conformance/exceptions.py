@@ -70,7 +70,10 @@ EXCEPTIONS: dict[str, str] = {
 UNSUPPORTED: dict[str, str] = {
     **dict.fromkeys(("Adam", "Adagrad", "Momentum", "Gradient"), "training operators are not supported yet"),
     **dict.fromkeys(
-        ("ArrayFeatureExtractor", "Binarizer", "TreeEnsemble", "TfIdfVectorizer", "ImageDecoder", "StringNormalizer"),
+        (
+            "ArrayFeatureExtractor", "Binarizer", "ImageDecoder", "LabelEncoder", "RegexFullMatch", "StringConcat",
+            "StringNormalizer", "StringSplit", "TfIdfVectorizer", "TreeEnsemble",
+        ),
         "classical machine learning, text and image decoding are out of scope",
     ),
     **dict.fromkeys(("NonMaxSuppression", "RoiAlign"), "detection heads: results of a size that data decide"),

@@ -253,8 +253,8 @@ BAD = [
     (Case("Resize", 13, [IMAGE], (None, f32(1, 1, 2))), "scales do not fit"),
     (Case("Expand", 13, [X], (i64(2**40, 1, 1, 1),)), "size limit"),
     (Case("Concat", 13, [X, X[0]], (), {"axis": 0}), "conflicts"),
-    (Case("Pad", 13, [X[0, 0]], (i64(2**31, 0),), {"mode": "reflect"}), "limit for positions"),
-    (Case("Resize", 13, [X[0, 0]], (None, None, i64(2**31))), "limit for positions"),
+    (Case("Pad", 13, [X[0, 0]], (i64(2**31, 0),), {"mode": "reflect"}), "too many positions to list"),
+    (Case("Resize", 13, [X[0, 0]], (None, None, i64(2**31))), "too many positions to list"),
     (Case("Pad", 13, [X[0, 0]], (i64(-4, -4),)), "crop more than there is"),
 ]  # fmt: skip
 
