@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from repro.ir.loops import Expr, Kernel, Reduce
+from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
 
 
 def iterations(expr: Expr) -> int:
@@ -19,3 +21,24 @@ def operations(kernel: Kernel) -> int:
         terms = math.prod(axis.extent for axis in expr.axes) if isinstance(expr, Reduce) else 1
         total += iterations(expr) * terms
     return total
+
+
+def program_operations(program: Program) -> int:
+    """Scalar operations of a whole run at most: loops to their limits, the longer side of branches."""
+    kernels = [operations(kernel) for kernel in program.kernels]
+
+    def total(steps: Sequence[Step]) -> int:
+        return sum(cost(step) for step in steps)
+
+    def cost(step: Step) -> int:
+        match step:
+            case Call():
+                return kernels[step.kernel]
+            case CountedLoop():
+                return step.count * total(step.body)
+            case While():
+                return step.limit * total(step.body)
+            case Branch():
+                return max(total(step.then), total(step.otherwise))
+
+    return total(program.steps)

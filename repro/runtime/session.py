@@ -10,10 +10,18 @@ import numpy as np
 from repro.errors import InternalError
 from repro.ir.program import Program
 from repro.ir.types import Array
+from repro.ir.work import program_operations
 from repro.runtime.buffers import Buffers, aligned
 from repro.runtime.threads import Pool
 from repro.targets.cpu import Code
-from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, SCRATCH, SCRATCH_STRIDE, STOP
+from repro.targets.llvm.program import (
+    BUFFERS,
+    CONTEXT_BYTES,
+    OPERATIONS_BETWEEN_STOPS,
+    SCRATCH,
+    SCRATCH_STRIDE,
+    STOP,
+)
 
 
 class CpuExecutable:
@@ -31,7 +39,9 @@ class CpuExecutable:
         for offset, value in ((BUFFERS, self.buffers.addresses.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
             self._context[offset : offset + 8].view(np.uint64)[0] = value
         self._context[SCRATCH_STRIDE : SCRATCH_STRIDE + 8].view(np.int64)[0] = stride
-        self._pool = Pool(threads)
+        self._inline = threads == 1 and program_operations(program) <= OPERATIONS_BETWEEN_STOPS
+        """Such a run ends before anybody could miss Ctrl-C: it needs no thread beside the caller's."""
+        self._pool = Pool(0 if self._inline else threads)
 
     def set_parameter(self, position: int, value: Array) -> None:
         self.buffers.set_parameter(position, value)
@@ -56,7 +66,10 @@ class CpuExecutable:
         control = self._context[:192]
         control[:] = 0
         context = ctypes.c_void_p(self._context.ctypes.data)
-        self._pool.run(lambda thread: self._thread(context, thread), self._stop)
+        if self._inline:
+            self._thread(context, 0)
+        else:
+            self._pool.run(lambda thread: self._thread(context, thread), self._stop)
 
     def _thread(self, context: ctypes.c_void_p, thread: int) -> None:
         self.code.enter(context, thread, self.threads)

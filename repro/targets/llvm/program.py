@@ -20,11 +20,11 @@ from repro.targets.llvm.text import Function, Val, integer
 
 SYMBOL = "repro_program"
 
-STOP, ARRIVED, GENERATION, DECISION, BUFFERS, SCRATCH, SCRATCH_STRIDE = 0, 64, 128, 132, 192, 200, 208
+STOP, ARRIVED, GENERATION, DECISION, PARKED, BUFFERS, SCRATCH, SCRATCH_STRIDE = 0, 64, 128, 132, 136, 192, 200, 208
 CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
-this barrier decided to stop, ptr to the table of buffer pointers, ptr to scratch memory, i64 bytes of it per
-thread. Zero everywhere before a run but for the last three."""
+this barrier decided to stop, i32 threads asleep, ptr to the table of buffer pointers, ptr to scratch memory,
+i64 bytes of it per thread. Zero everywhere before a run but for the last three."""
 
 OPERATIONS_BETWEEN_STOPS = 1 << 28
 """Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
@@ -82,10 +82,13 @@ class _Steps:
         self.f, self.program, self.schedules = f, program, schedules
 
     def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
-        for step in steps:
+        for step, following in zip(steps, [*steps[1:], None], strict=True):
             match step:
                 case Call():
                     self.call(step, counters)
+                    # calls of one item all fall to the last thread: it need not wait for itself
+                    if not (self._single(step) and following is not None and self._single(following)):
+                        self.barrier()
                 case CountedLoop():
                     self.f.loop(integer(0), integer(step.count), 1, (), lambda i, _, s=step: self.body(s, counters, i))
                 case While():
@@ -119,7 +122,11 @@ class _Steps:
             f.when(some, lambda: self.invoke(step, counters, begin, end))
         else:
             f.loop(begin, end, part, (), lambda at, _: self.part(step, counters, at, part, end))
-        self.barrier()
+
+    def _single(self, step: Step) -> bool:
+        if not isinstance(step, Call):
+            return False
+        return kernels.work_items(self.program.kernels[step.kernel], self.schedules[step.kernel]) == 1
 
     def part(self, step: Call, counters: list[Val], begin: Val, size: int, end: Val) -> tuple[()]:
         f = self.f
@@ -196,6 +203,7 @@ entry:
   %arrived = getelementptr i8, ptr %context, i64 {ARRIVED}
   %generation = getelementptr i8, ptr %context, i64 {GENERATION}
   %decision = getelementptr i8, ptr %context, i64 {DECISION}
+  %parked = getelementptr i8, ptr %context, i64 {PARKED}
   %alone = icmp eq i64 %threads, 1
   br i1 %alone, label %single, label %meet
 single:
@@ -215,6 +223,11 @@ release:
   store atomic i32 0, ptr %arrived monotonic, align 4
   %next = add i32 %now, 1
   store atomic i32 %next, ptr %generation release, align 4
+  fence seq_cst
+  %sleepers = load atomic i32, ptr %parked monotonic, align 4
+  %asleep = icmp ne i32 %sleepers, 0
+  br i1 %asleep, label %wake, label %done
+wake:
   %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %generation, i64 129, i64 2147483647, i64 0, i64 0, i64 0)
   br label %done
 spin:
@@ -229,7 +242,9 @@ again:
   br i1 %tired, label %park, label %spin
 park:
   %value = zext i32 %now to i64
+  %entering = atomicrmw add ptr %parked, i32 1 seq_cst
   %slept = call i64 (i64, ...) @syscall(i64 {futex}, ptr %generation, i64 128, i64 %value, i64 0, i64 0, i64 0)
+  %leaving = atomicrmw sub ptr %parked, i32 1 seq_cst
   %after = load atomic i32, ptr %generation acquire, align 4
   %free = icmp ne i32 %after, %now
   br i1 %free, label %done, label %park
