@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from repro.ops import OPS
+from repro.ops.record import PENDING, NotDifferentiable
 from tests.conformance.runner import Outcome, cases, expected_failure, run_case
 
 TARGET = Path(__file__).parents[2] / "docs" / "coverage.md"
@@ -34,7 +36,20 @@ def table(outcomes: list[Outcome]) -> str:
     reasons = Counter(expected_failure(outcome.name) or "not expected" for outcome in outcomes if outcome.failure)
     listed = [f"| {count} | {reason} |" for reason, count in sorted(reasons.items(), key=lambda r: (-r[1], r[0]))]
     summary = ["", f"{good} of {len(outcomes)} cases pass.", "", "| cases | why they do not pass |", "|---|---|"]
-    return _HEAD + "\n".join([*rows, *summary, *listed]) + "\n"
+    return _HEAD + "\n".join([*rows, *summary, *listed, *_gradients()]) + "\n"
+
+
+def _gradients() -> list[str]:
+    """Which core ops have a gradient, have none for a reason, or wait for one."""
+    pending = sorted(name for name, op in OPS.items() if op.gradient is PENDING)
+    refused = sorted(
+        (name, op.gradient.reason) for name, op in OPS.items() if isinstance(op.gradient, NotDifferentiable)
+    )
+    written = len(OPS) - len(pending) - len(refused)
+    counts = f"Of {len(OPS)} core ops, {written} have a gradient, {len(refused)} have none, {len(pending)} are pending:"
+    rows = [f"| {name} | {reason} |" for name, reason in refused]
+    head = ["", "## Gradients", "", counts, ", ".join(pending) + ".", "", "| core op | why it has none |", "|---|---|"]
+    return [*head, *rows]
 
 
 def main() -> None:
