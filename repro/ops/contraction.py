@@ -9,7 +9,7 @@ import numpy as np
 
 from repro.ir import index as ix
 from repro.ir.graph import Node, Value
-from repro.ir.loops import Exact, Expr, apply, reduce
+from repro.ir.loops import Axis, Exact, Expr, apply, reduce
 from repro.ir.types import F32, F64, I32, Array, DType, TensorType
 from repro.numerics.contract import chain
 from repro.numerics.sums import reduce_reference
@@ -27,11 +27,10 @@ def mode_of(dtype: DType) -> str:
     return "chain" if dtype.is_float else "exact"
 
 
-def _contract(node: Node, bound: Sequence[Expr], a: Expr, b: Expr, present: Expr | None, unit: int) -> Expr:
-    axes = tuple(axis for axis in bound)
+def _contract(node: Node, bound: Sequence[Axis], a: Expr, b: Expr, present: Expr | None, unit: int) -> Expr:
     if node["mode"] == "exact":
-        return reduce("add", Exact(), axes, [apply("mul", a, b)], present)  # pyright: ignore[reportArgumentType]
-    return reduce("fma", chain(unit), axes, [a, b], present)  # pyright: ignore[reportArgumentType]
+        return reduce("add", Exact(), bound, [apply("mul", a, b)], present)
+    return reduce("fma", chain(unit), bound, [a, b], present)
 
 
 def _contract_reference(node: Node, a: Array, b: Array, present: Array | None, unit: int) -> Array:

@@ -77,12 +77,12 @@ def _broadcast_element(node: Node, _: int, index: Index, operands: tuple[Access,
 
 
 def _broadcast_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
-    from repro.ops.reduction import reduce_axes
-
     extents, axes = node.operands[0].shape, node["axes"]
     kept = {axis for extent, axis in zip(extents, axes, strict=True) if extent == node["shape"][axis]}
     summed = tuple(axis for axis in range(len(node["shape"])) if axis not in kept)
-    return (reshape(reduce_axes("add", cotangents[0], summed), extents),)
+    if not summed:
+        return (reshape(cotangents[0], extents),)
+    return (reshape(make("reduce", cotangents[0], combiner="add", axes=summed, order="lanes").value, extents),)
 
 
 def broadcast(value: Value, shape: Sequence[int], axes: Sequence[int]) -> Value:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.graph import Node, Value
 from repro.ir.loops import Exact, Expr, Order, Sequential, apply, const, reduce
@@ -106,7 +107,7 @@ def _reduce_element(node: Node, _: int, index: Index, operands: tuple[Access, ..
 
 def _reduce_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
     if node["combiner"] != "add":
-        raise NotImplementedError(f"gradient of reduce {node['combiner']}")
+        raise InternalError(f"the gradient of reduce {node['combiner']} is pending: only add has one")
     shape = node.operands[0].shape
     return (broadcast(cotangents[0], shape, _kept(shape, node["axes"])),)
 
