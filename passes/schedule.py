@@ -19,7 +19,7 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
 
 def _tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     contraction = find(kernel)
-    if contraction is None or not contraction.columns:
+    if contraction is None or not contraction.columns or 0 in contraction.extents:
         return None
     _, rows, columns, terms = contraction.extents
     if contraction.chain.panel > 4096 or columns < 4 or terms < 4:

@@ -18,7 +18,7 @@ def independent_axes(kernel: Kernel) -> frozenset[Axis]:
     that is written, or read from what is written: then no iteration of it ever touches another's elements.
     """
     parallel = kernel.axes[kernel.serial :]
-    if kernel.serial == 0:
+    if kernel.serial == 0 or any(axis.extent == 0 for axis in kernel.axes):
         return frozenset(parallel)
     accesses = _accesses(kernel)
     return frozenset(axis for axis in parallel if _apart(accesses, axis))

@@ -154,6 +154,16 @@ def test_an_absent_term_never_meets_what_is_not_finite(machine, pixels_are_rows:
     check(kernel, machine, None, arrays)
 
 
+@MACHINES
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 6), (5, 0, 6), (5, 8, 0), (1, 1, 1)])
+def test_sizes_that_no_tile_fits(machine, m: int, n: int, k: int) -> None:
+    kernel = matmul(m, n, k)
+    assert schedule(kernel, machine).tile is None
+    found = run_kernel(kernel, filled(kernel), machine)[2]
+    assert found.size == m * n
+    assert k > 0 or (found.view(np.uint32) == 0).all(), "an empty sum is +0.0"
+
+
 def test_what_is_no_contraction_is_not_taken_for_one() -> None:
     kernel = matmul(4, 5, 6)
     assert find(kernel) is not None

@@ -157,7 +157,8 @@ def test_state_takes_its_new_value(machine, threads: int) -> None:
         wanted = interpreter.run(program, [gradient], [weight])[0]
         assert found[0].tobytes() == wanted.tobytes()
         weight = wanted
-        assert runner.parameter(0).tobytes() == weight.tobytes()
+        held = runner.parameter(0)
+        assert held is not None and held.tobytes() == weight.tobytes()
         found = runner.run([gradient])
     runner.close()
 
@@ -188,6 +189,25 @@ def test_serial_kernels(machine, threads: int, tied: bool, width: int) -> None:
     interpreter.run_kernel(kernel, wanted)
     found = run_kernel(kernel, arrays, machine, chosen, threads)
     assert found[1].tobytes() == wanted[1].tobytes()
+
+
+@MACHINES
+@pytest.mark.parametrize(("rows", "columns"), [(0, 5), (5, 0), (0, 0)])
+def test_kernels_without_iterations_do_nothing(machine, rows: int, columns: int) -> None:
+    arrays = [np.zeros(rows * columns, np.float32)] * 2
+    assert run_kernel(scan(rows, columns, False), arrays, machine)[1].size == 0
+
+
+@MACHINES
+def test_long_expressions_do_not_recurse(machine) -> None:
+    def chain(x: Expr) -> Expr:
+        for _ in range(1500):
+            x = apply("fma", x, f32(0.5), f32(1))
+        return x
+
+    kernel = elementwise(33, 1, chain)
+    found = run_kernel(kernel, [np.zeros(33, np.float32)] * 2, machine)
+    assert (found[1] == 2).all()
 
 
 @MACHINES

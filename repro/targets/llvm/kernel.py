@@ -45,7 +45,7 @@ def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     f = Function()
     if schedule.tile is not None:
         contraction.emit(f, kernel, schedule, machine)
-    else:
+    elif work_items(kernel, schedule):
         _emit_items(f, kernel, schedule, machine)
     f.line("ret void")
     return module(f, kernel, machine)
