@@ -67,7 +67,7 @@ def open_cpu(compiled: CompiledProgram, parameters: Sequence[Array], threads: in
     code = cpu.Code((*compiled.kernel_objects, compiled.program_object))
     executable = CpuExecutable(compiled.program, code, cpu.scratch_bytes(compiled.program, compiled.schedules), threads)
     for position, value in enumerate(parameters):
-        executable.set_parameter(position, value)
+        executable.bind_parameter(position, value)
     return executable
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from repro.errors import InternalError
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY, Program
 from repro.ir.types import Array
 
@@ -20,8 +21,8 @@ def aligned(nbytes: int) -> Array:
 
 
 class Buffers:
-    """One array per buffer of a program. Temporaries are views into one arena; inputs are read where they lie;
-    every run has outputs of its own."""
+    """One array per buffer of a program. Temporaries are views into one arena; inputs and parameters are read
+    where they lie; every run has outputs of its own."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -35,8 +36,6 @@ class Buffers:
                 self._place(number, raw.view(buffer.dtype.storage))
                 continue
             self._numbers[buffer.role, buffer.position] = number
-            if buffer.role == PARAMETER:
-                self._fresh(number)[:] = 0
             if buffer.role == CONSTANT:
                 data = np.frombuffer(program.constants[buffer.position], buffer.dtype.storage)
                 self._fresh(number)[:] = data
@@ -53,7 +52,14 @@ class Buffers:
 
     def bind_input(self, position: int, value: Array) -> None:
         """Read an input from the caller's array, or from a copy where that does not lie as code needs it."""
-        number = self._numbers.get((INPUT, position))
+        self._bind(INPUT, position, value)
+
+    def bind_parameter(self, position: int, value: Array) -> None:
+        """Read a parameter from an array that nobody will change, such as a mapped file; a copy if need be."""
+        self._bind(PARAMETER, position, value)
+
+    def _bind(self, role: str, position: int, value: Array) -> None:
+        number = self._numbers.get((role, position))
         if number is None:
             return
         flat = value.reshape(-1)
@@ -67,13 +73,20 @@ class Buffers:
         return [self._fresh(number) for number in self._outputs]
 
     def set_parameter(self, position: int, value: Array) -> None:
+        """Give a parameter a value of its own."""
         number = self._numbers.get((PARAMETER, position))
         if number is not None:
-            self._arrays[number][:] = value.reshape(-1)
+            self._fresh(number)[:] = value.reshape(-1)
 
     def parameter(self, position: int) -> Array | None:
         number = self._numbers.get((PARAMETER, position))
-        return None if number is None else self._arrays[number].copy()
+        return None if number is None or number not in self._arrays else self._arrays[number].copy()
+
+    def check(self) -> None:
+        """Raises InternalError where a run would read a parameter or an input that has no value."""
+        for (role, position), number in self._numbers.items():
+            if number not in self._arrays:
+                raise InternalError(f"{role} {position} has no value")
 
     def let_go(self) -> None:
         """Forget the inputs and outputs of the last run: they are the caller's."""

@@ -43,6 +43,10 @@ class CpuExecutable:
         """Such a run ends before anybody could miss Ctrl-C: it needs no thread beside the caller's."""
         self._pool = Pool(0 if self._inline else threads)
 
+    def bind_parameter(self, position: int, value: Array) -> None:
+        """Read a parameter from an array that nobody will change; it is not copied if it lies as code needs it."""
+        self.buffers.bind_parameter(position, value)
+
     def set_parameter(self, position: int, value: Array) -> None:
         self.buffers.set_parameter(position, value)
 
@@ -54,6 +58,7 @@ class CpuExecutable:
         for position, value in enumerate(inputs):
             self.buffers.bind_input(position, value)
         outputs = self.buffers.fresh_outputs()
+        self.buffers.check()
         try:
             self._enter()
         finally:
