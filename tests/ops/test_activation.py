@@ -70,7 +70,7 @@ def test_exponential_units_keep_small_arguments() -> None:
 def test_prelu_stretches_its_slope() -> None:
     x = X.astype(np.float32)[:96].reshape(4, 4, 6)
     agrees("PRelu", 7, x, np.array([[0.1], [0.2], [-3], [0]], np.float32))
-    agrees("PRelu", 16, x, np.float32([0.5]))
+    agrees("PRelu", 16, x, np.array([0.5], np.float32))
 
 
 def test_activations_of_integers() -> None:
@@ -96,7 +96,8 @@ ROWS = np.random.default_rng(4).standard_normal((2, 3, 4, 5)).astype(np.float32)
 @pytest.mark.parametrize("opset", [7, 11, 13])
 @pytest.mark.parametrize("axis", [None, 0, 2, 3])
 def test_over_axes_in_every_opset(op: str, opset: int, axis: int | None) -> None:
-    agrees(op, opset, ROWS, **({} if axis is None else {"axis": axis}))
+    attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+    agrees(op, opset, ROWS, **attributes)
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])

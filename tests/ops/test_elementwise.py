@@ -126,7 +126,7 @@ def test_shifts_by_the_width_and_more() -> None:
 
 
 @pytest.mark.parametrize("bounds", [{}, {"min": -0.3}, {"max": 0.4}, {"min": -0.3, "max": 0.4}])
-def test_clip_between_attributes(bounds: dict[str, float]) -> None:
+def test_clip_between_attributes(bounds: dict[str, Any]) -> None:
     agrees("Clip", 7, drawn(5, 6), **bounds)
 
 

@@ -78,9 +78,7 @@ def test_before_opset_9_statistics_may_be_of_each_feature(training: bool) -> Non
 def test_statistics_keep_their_own_type() -> None:
     given = batch_operands((4, 3, 5), (3,))
     mixed = {**given, **{name: given[name].astype(np.float16) for name in ("x", "scale", "b")}}
-    found = run_node(
-        "BatchNormalization", mixed, ["y", "m", "v"], 15, types=[FLOAT16, FLOAT, FLOAT], training_mode=1
-    )
+    found = run_node("BatchNormalization", mixed, ["y", "m", "v"], 15, types=[FLOAT16, FLOAT, FLOAT], training_mode=1)
     assert [array.dtype.name for array in found] == ["float16", "float32", "float32"]
     close(found, batch_formula(mixed, (0, 2), True, 0.9)[:3], 5e-3)
 

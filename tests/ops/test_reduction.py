@@ -121,7 +121,7 @@ def test_positions_of_integers_and_over_nothing() -> None:
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("backwards", [0, 1])
 def test_running_sums(opset: int, axis: int, exclusive: int, backwards: int) -> None:
-    attributes = {"exclusive": exclusive, "reverse": backwards}
+    attributes: dict[str, Any] = {"exclusive": exclusive, "reverse": backwards}
     agrees("CumSum", opset, X, fixed=[np.array(axis, np.int64)], **attributes)
     agrees("CumSum", opset, (X * 100).astype(np.int64), fixed=[np.array(axis, np.int32)], **attributes)
 

@@ -197,5 +197,3 @@ def global_lp_pool(ctx: NodeContext, x: Value) -> Value:
     """The p-norm over all spatial axes."""
     p, axes = _p(ctx), _spatial(ctx, x)
     return ctx.composite("LpPool", (x,), lambda v: lp_norm(v, p, lambda t: reduce_keep("add", t, axes)), p=p).value
-
-

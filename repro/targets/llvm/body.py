@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Reduce, Scalar
-from repro.ir.types import BOOL, I64, DType
+from repro.ir.types import BOOL, I32, I64, DType
 from repro.numerics import narrow_loops
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
@@ -27,8 +27,8 @@ class Scope:
     outer: Scope | None
     bound: dict[Axis, Val]
     width: int = 1
-    run: tuple[Axis, Val] | None = None
-    """The axis whose lanes are consecutive, and its value in lane 0."""
+    run: tuple[tuple[Axis, ...], Val] | None = None
+    """Axes whose flattened (row-major) index is consecutive over the lanes, and that index in lane 0."""
     mask: Val | None = None
     """Lanes that exist; loads touch no others."""
     known: dict[Expr, Val] = field(default_factory=dict[Expr, Val])
@@ -185,10 +185,16 @@ class Body:
         lanes = scope.vector
         if lanes is None or lanes.run is None:
             return None
-        axis, first = lanes.run
-        if ix.coefficient(offset, axis) != 1 or offset.free & frozenset(lanes.bound) != frozenset((axis,)):
+        axes, first = lanes.run
+        if not offset.free & frozenset(lanes.bound) <= frozenset(axes):
             return None
-        base = self.value(ix.add(offset, ix.scale(axis, -1)), scope)
+        stride, rest = 1, [offset]
+        for axis in reversed(axes):
+            if ix.coefficient(offset, axis) != stride:
+                return None
+            rest.append(ix.scale(axis, -stride))
+            stride *= axis.extent
+        base = self.value(ix.add(*rest), scope)
         return None if base.width > 1 else self.f.add(base, first)
 
     def _from_memory(self, value: Val, dtype: DType) -> Val:
@@ -321,38 +327,55 @@ class Body:
 
     def split(self, flat: Val, axes: Sequence[Axis]) -> list[Val]:
         """The values of axes at their flattened (row-major) index."""
-        if len(axes) == 1:
-            return [flat]
-        places, step, count = list[Val](), 1, math.prod(axis.extent for axis in axes)
+        if len(axes) <= 1:
+            return [flat] * len(axes)
+        count = math.prod(axis.extent for axis in axes)
+        if flat.width > 1 and count < 1 << 31:  # division of narrow lanes is far cheaper
+            places = self._split(scalars.convert(self.f, flat, I32), axes, count)
+            return [scalars.convert(self.f, place, I64) for place in places]
+        return self._split(flat, axes, count)
+
+    def _split(self, flat: Val, axes: Sequence[Axis], count: int) -> list[Val]:
+        places, step = list[Val](), 1
         for axis in reversed(axes):
-            divisor = scalars.constant(self.f, I64, step, flat.width)
+            divisor = scalars.constant(self.f, flat.dtype, step, flat.width)
             place = scalars.binary(self.f, "udiv", flat, divisor) if step > 1 else flat
             step *= axis.extent
             if step < count:
-                extent = scalars.constant(self.f, I64, axis.extent, flat.width)
+                extent = scalars.constant(self.f, flat.dtype, axis.extent, flat.width)
                 place = scalars.binary(self.f, "urem", place, extent)
             places.append(place)
         return places[::-1]
 
     def lane_scope(self, scope: Scope, axes: Sequence[Axis], flat: Val, width: int, mask: Val | None) -> Scope:
-        """Lanes hold consecutive flattened indices of axes, from `flat` on.
+        """Lanes hold consecutive flattened indices of axes, from `flat`, a multiple of the width, on.
 
-        They are a run of the last axis if they cannot leave its row. Masked lanes stay inside the axes.
+        The axes before the shortest suffix that holds whole vectors have one value for all lanes. Masked lanes
+        stay inside the axes.
         """
         if not axes:
             return Scope(scope, {}, width, None, mask)
-        last, numbers = axes[-1], self.f.add(self.f.splat(flat, width), self.f.lanes(width))
-        if len(axes) == 1:
-            return Scope(scope, {last: numbers}, width, (last, flat), mask)
-        if last.extent % width == 0:
-            places = self.split(flat, axes)
-            outer = Scope(scope, dict(zip(axes[:-1], places[:-1], strict=True)))
-            row = self.f.add(self.f.splat(places[-1], width), self.f.lanes(width))
-            return Scope(outer, {last: row}, width, (last, places[-1]), mask)
-        if mask is not None:
-            final = scalars.constant(self.f, I64, math.prod(axis.extent for axis in axes) - 1, width)
+        first = self._aligned_suffix(axes, width)
+        outer, inner = axes[:first], tuple(axes[first:])
+        extent = math.prod(axis.extent for axis in inner)
+        if outer:
+            start = scalars.binary(self.f, "urem", flat, integer(extent))
+            rest = scalars.binary(self.f, "udiv", flat, integer(extent))
+            scope = Scope(scope, dict(zip(outer, self.split(rest, outer), strict=True)))
+            flat = start
+        numbers = self.f.add(self.f.splat(flat, width), self.f.lanes(width))
+        if mask is not None and len(inner) > 1:
+            final = scalars.constant(self.f, I64, extent - 1, width)
             numbers = scalars.select(self.f, mask, numbers, final)
-        return Scope(scope, dict(zip(axes, self.split(numbers, axes), strict=True)), width, None, mask)
+        return Scope(scope, dict(zip(inner, self.split(numbers, inner), strict=True)), width, (inner, flat), mask)
+
+    def _aligned_suffix(self, axes: Sequence[Axis], width: int) -> int:
+        extent = 1
+        for position in reversed(range(len(axes))):
+            extent *= axes[position].extent
+            if extent % width == 0:
+                return position
+        return 0
 
 
 def _changing(kernel: Kernel) -> frozenset[Expr]:

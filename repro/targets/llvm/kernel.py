@@ -57,7 +57,7 @@ _SPECIAL = "llvm.nvvm.read.ptx.sreg"
 def emit_grid(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     """The LLVM module (text) of a kernel for a grid of threads: each does the work item of its number.
 
-        kernel k_<digest>(ptr b0, ..., i64 s0, ...)
+    kernel k_<digest>(ptr b0, ..., i64 s0, ...)
     """
     f = Function()
     block, size, thread = (_special(f, name) for name in ("ctaid", "ntid", "tid"))
@@ -170,7 +170,7 @@ class _Items:
     def lanes(self, at: Val, scope: Scope) -> Sequence[Val]:
         assert self.grid.vector is not None
         numbers = self.f.add(self.f.splat(at, self.width), self.f.lanes(self.width))
-        self.stores(Scope(scope, {self.grid.vector: numbers}, self.width, (self.grid.vector, at)))
+        self.stores(Scope(scope, {self.grid.vector: numbers}, self.width, ((self.grid.vector,), at)))
         return ()
 
     def single(self, at: Val, scope: Scope) -> Sequence[Val]:
