@@ -141,6 +141,34 @@ def test_convolutions(machine, pixels_are_rows: bool, stride: int, pad: int, siz
 
 
 @MACHINES
+@pytest.mark.parametrize("size", [16, 24])
+def test_vectors_that_start_inside_a_row(machine, size: int) -> None:
+    """Blocks of rows and panels that are no multiple of the vector: lanes go on in the next row of the picture."""
+    chosen = Schedule(None, 8, 1, ContractionTile(7, 2, 14, 16, 2))
+    for pad in (0, 1):
+        kernel = convolution(
+            images=2, channels=5, size=size, filters=9, taps=3, stride=1, pad=pad, pixels_are_rows=True
+        )
+        check(kernel, machine, chosen)
+    check(weight_gradient(images=3, channels=6, filters=10, height=9, width=size), machine, chosen)
+
+
+def weight_gradient(*, images: int, channels: int, filters: int, height: int, width: int) -> Kernel:
+    """out[f, c] <- sum over images and pixels, panels of whole picture rows."""
+    f, c = ix.axis(0, filters), ix.axis(1, channels)
+    n, y, x = ix.axis(2, images), ix.axis(3, height), ix.axis(4, width)
+    terms = [
+        load(F32, 0, ix.linear((n, f, y, x), (images, filters, height, width))),
+        load(F32, 1, ix.linear((n, c, y, x), (images, channels, height, width))),
+    ]
+    value = reduce("fma", Chain(max(1, 100 // width) * width, 8), [n, y, x], terms)
+    pixels = images * height * width
+    sizes = (BufferParameter(F32, pixels * filters, False), BufferParameter(F32, pixels * channels, False))
+    store = Store(2, ix.linear((f, c), (filters, channels)), value)
+    return Kernel((*sizes, BufferParameter(F32, filters * channels, True)), (), (f, c), 0, (store,))
+
+
+@MACHINES
 @pytest.mark.parametrize("pixels_are_rows", [False, True])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e38])
 def test_an_absent_term_never_meets_what_is_not_finite(machine, pixels_are_rows: bool, value: float) -> None:

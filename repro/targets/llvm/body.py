@@ -347,15 +347,17 @@ class Body:
             places.append(place)
         return places[::-1]
 
-    def lane_scope(self, scope: Scope, axes: Sequence[Axis], flat: Val, width: int, mask: Val | None) -> Scope:
-        """Lanes hold consecutive flattened indices of axes, from `flat`, a multiple of the width, on.
+    def lane_scope(
+        self, scope: Scope, axes: Sequence[Axis], flat: Val, width: int, mask: Val | None, aligned: bool
+    ) -> Scope:
+        """Lanes hold consecutive flattened indices of axes, from `flat` on; masked lanes stay inside the axes.
 
-        The axes before the shortest suffix that holds whole vectors have one value for all lanes. Masked lanes
-        stay inside the axes.
+        If `flat` is a multiple of the width (`aligned`), the axes before the shortest suffix that holds whole
+        vectors have one value for all lanes.
         """
         if not axes:
             return Scope(scope, {}, width, None, mask)
-        first = self._aligned_suffix(axes, width)
+        first = self._aligned_suffix(axes, width) if aligned else 0
         outer, inner = axes[:first], tuple(axes[first:])
         extent = math.prod(axis.extent for axis in inner)
         if outer:

@@ -19,6 +19,7 @@ from repro.machines import Machine
 from repro.targets.llvm import contraction, reductions, scalars
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.text import Function, Val, integer
+from repro.targets.llvm.tiling import shape_of
 
 
 def symbol(kernel: Kernel) -> str:
@@ -28,7 +29,7 @@ def symbol(kernel: Kernel) -> str:
 def work_items(kernel: Kernel, schedule: Schedule) -> int:
     """How many independent items the kernel is cut into."""
     if schedule.tile is not None:
-        return contraction.shape_of(kernel, schedule).items
+        return shape_of(kernel, schedule).items
     if any(axis.extent == 0 for axis in kernel.axes):
         return 0
     grid = Grid(kernel, schedule)
@@ -37,7 +38,7 @@ def work_items(kernel: Kernel, schedule: Schedule) -> int:
 
 def scratch_bytes(kernel: Kernel, schedule: Schedule) -> int:
     """Bytes of private memory that a thread needs while it runs the kernel."""
-    return 0 if schedule.tile is None else contraction.shape_of(kernel, schedule).scratch_bytes
+    return 0 if schedule.tile is None else shape_of(kernel, schedule).scratch_bytes
 
 
 def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:

@@ -280,7 +280,7 @@ class _Reduction:
         return self.f.loop(stop, end, width, summed, tail)[0]
 
     def lane_scope(self, flat: Val, width: int, mask: Val | None) -> Scope:
-        return self.body.lane_scope(self.scope, self.reduce.axes, flat, width, mask)
+        return self.body.lane_scope(self.scope, self.reduce.axes, flat, width, mask, aligned=True)
 
     def fold(self, value: Val) -> Val:
         """Lane j with lane j + half, down to one."""

@@ -1,0 +1,186 @@
+"""Packing: the terms of a panel, evaluated into private memory in the order in which register tiles read them.
+
+Rows lie as [row][k], so that copying them is plain where a lies so, and a tile reads one element for all of a
+vector; columns as [tile][k][column].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from repro.ir import index as ix
+from repro.ir.loops import Axis, Load, topological
+from repro.ir.types import BOOL, I64
+from repro.targets.llvm import scalars
+from repro.targets.llvm.block import Block
+from repro.targets.llvm.body import Scope
+from repro.targets.llvm.text import Function, Val, integer
+
+
+class Packing(Block):
+    """The packing of one work item's operands."""
+
+    def pack(self, side: int, start: Val, size: Val, finite: Val) -> Val:
+        """Evaluate one operand's terms of the panel, along the axes by which they lie in memory."""
+        own = self.contraction.rows if side == 0 else self.contraction.columns
+        along_k, along_own = self._contiguous(side, self.reduce.axes), self._contiguous(side, own)
+        if side == 0:
+            pack = self._turn_rows if along_own and not along_k else self._pack_rows
+        else:
+            pack = self._turn_columns if along_k and not along_own else self._pack_columns
+        return pack(start, size, finite)
+
+    def _contiguous(self, side: int, axes: Sequence[Axis]) -> bool:
+        """Whether some load of the operand steps by one along the last of the axes."""
+        loads = [e for e in topological([self.reduce.terms[side]]) if isinstance(e, Load)]
+        return bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in loads)
+
+    def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
+        """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
+        f, width = self.f, scope.vector.width if scope.vector is not None else 1
+        value = f.splat(self.body.value(self.reduce.terms[side], scope), width)
+        keep = scope.vector.mask if scope.vector is not None else None
+        if self.contraction.absent_in == side and self.reduce.present is not None:
+            present = f.splat(self.body.value(self.reduce.present, scope), width)
+            keep = present if keep is None else scalars.binary(f, "and", keep, present)
+        if keep is not None:
+            value = scalars.select(f, keep, value, scalars.constant(f, self.dtype, 0, width))
+        if self.contraction.absent_in is None or self.contraction.absent_in == side:
+            return value, finite
+        return value, scalars.binary(f, "and", finite, self._all_finite(value))
+
+    def _all_finite(self, value: Val) -> Val:
+        f = self.f
+        infinity = 0x7F800000 if self.dtype.bits == 32 else 0x7FF0000000000000
+        bound = scalars.constant(f, self.dtype, infinity, value.width)
+        lanes = scalars.compare(f, "lt", scalars.intrinsic(f, "fabs", value), bound)
+        if value.width == 1:
+            return lanes
+        return f.call(f"llvm.vector.reduce.and.v{value.width}i1", (BOOL, 1), [lanes])
+
+    def _pack_rows(self, start: Val, size: Val, finite: Val) -> Val:
+        """a as [row][k]: each row a copy of consecutive terms."""
+        f, width = self.f, self.shape.width
+
+        def row(number: Val, state: list[Val]) -> Sequence[Val]:
+            scope = self.at_line(0, number)
+            self.body.hoist([self.reduce.terms[0]], scope)
+            line = f.scaled(number, self.shape.row_stride)
+
+            def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+                value, ok = self._term(0, self.lanes_of_terms(scope, f.add(start, at), mask), ok)
+                self.write(self.a, f.add(line, at), value)
+                return ok
+
+            return [self.chunks(size, width, state[0], chunk)]
+
+        return f.loop(integer(0), self.rows, 1, [finite], row)[0]
+
+    def _pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
+        """b as [tile][k][column], by vectors of columns.
+
+        Terms in the outer loop read rows of memory from end to end. Where a column's place takes arithmetic
+        (patches of a picture), columns stand outside, so that it is done once for all terms.
+        """
+        if len(self.contraction.columns) > 1 or self.contraction.absent_in == 1:
+            return self._columns_of_terms(start, size, finite)
+        f, width = self.f, self.shape.width
+
+        def term(number: Val, state: list[Val]) -> Sequence[Val]:
+            scope = self.at_term(self.scope, f.add(start, number))
+            self.body.hoist(self.reduce.children, scope)
+
+            def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+                value, ok = self._term(1, self.lanes_of_lines(1, at, mask, scope), ok)
+                self.write(self.b, self.column_place(at, number), value)
+                return ok
+
+            return [self.chunks(self.columns, width, state[0], chunk)]
+
+        return f.loop(integer(0), size, 1, [finite], term)[0]
+
+    def _columns_of_terms(self, start: Val, size: Val, finite: Val) -> Val:
+        f, width = self.f, self.shape.width
+
+        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+            scope = self.lanes_of_lines(1, at, mask)
+            self.body.hoist(self.reduce.children, scope)
+
+            def term(number: Val, state: list[Val]) -> Sequence[Val]:
+                value, found = self._term(1, self.at_term(scope, f.add(start, number)), state[0])
+                self.write(self.b, self.column_place(at, number), value)
+                return [found]
+
+            return f.loop(integer(0), size, 1, [ok], term)[0]
+
+        return self.chunks(self.columns, width, finite, chunk)
+
+    def _turn_rows(self, start: Val, size: Val, finite: Val) -> Val:
+        """a as [row][k] from rows that lie side by side: squares of vectors, turned in registers.
+
+        Terms beyond the last repeat it; they lie in the padding of their row.
+        """
+        f, width = self.f, self.shape.width
+        last = f.let(f"sub i64 {size.text}, 1", I64)
+
+        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+            scope = self.lanes_of_lines(0, at, mask)
+            self.body.hoist(self.reduce.children, scope)
+
+            def square(term: Val, state: list[Val]) -> Sequence[Val]:
+                parts, found = list[Val](), state[0]
+                for number in range(width):
+                    place = self.least(f.add(term, integer(number)), last)
+                    value, found = self._term(0, self.at_term(scope, f.add(start, place)), found)
+                    parts.append(value)
+                for number, value in enumerate(turned(f, parts)):
+                    line = f.scaled(f.add(at, integer(number)), self.shape.row_stride)
+                    self.write(self.a, f.add(line, term), value)
+                return [found]
+
+            return f.loop(integer(0), size, width, [ok], square)[0]
+
+        return self.chunks(self.rows, width, finite, chunk)
+
+    def _turn_columns(self, start: Val, size: Val, finite: Val) -> Val:
+        """b as [tile][k][column] from columns whose terms lie side by side: squares, turned in registers.
+
+        Columns beyond the last repeat it: their totals are never stored. Terms beyond the last hang over into
+        what is written next, or into the area's spare room.
+        """
+        f, width = self.f, self.shape.width
+        last = f.let(f"sub i64 {self.columns.text}, 1", I64)
+
+        def group(at: Val, state: list[Val]) -> Sequence[Val]:
+            scopes = [self.at_line(1, self.least(f.add(at, integer(n)), last)) for n in range(width)]
+            for scope in scopes:
+                self.body.hoist(self.reduce.children, scope)
+
+            def square(term: Val, mask: Val | None, ok: Val) -> Val:
+                parts: list[Val] = []
+                for scope in scopes:
+                    value, ok = self._term(1, self.lanes_of_terms(scope, f.add(start, term), mask), ok)
+                    parts.append(value)
+                for number, value in enumerate(turned(f, parts)):
+                    self.write(self.b, self.column_place(at, f.add(term, integer(number))), value)
+                return ok
+
+            return [self.chunks(size, width, state[0], square)]
+
+        return f.loop(integer(0), self.columns, width, [finite], group)[0]
+
+
+def turned(f: Function, rows: list[Val]) -> list[Val]:
+    """The columns of a square of vectors: in each stage, halves of runs change places between pairs of rows."""
+    width, run = len(rows), len(rows) // 2
+    while run:
+        low = [lane if lane & run == 0 else width + lane - run for lane in range(width)]
+        high = [lane + run if lane & run == 0 else width + lane for lane in range(width)]
+        rows = [_shuffled(f, rows[n & ~run], rows[n | run], low if n & run == 0 else high) for n in range(width)]
+        run //= 2
+    return rows
+
+
+def _shuffled(f: Function, a: Val, b: Val, lanes: list[int]) -> Val:
+    picks = ", ".join(f"i32 {lane}" for lane in lanes)
+    return f.let(f"shufflevector {a.typed}, {b.typed}, <{a.width} x i32> <{picks}>", a.dtype, a.width)

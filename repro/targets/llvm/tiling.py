@@ -1,0 +1,91 @@
+"""Sizes of a scheduled contraction: tiles, blocks, panels, and the private memory that they take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from repro.errors import InternalError
+from repro.ir.contraction import Contraction, find
+from repro.ir.loops import Kernel
+from repro.ir.schedule import ContractionTile, Schedule
+
+ROW_PADDING = 16
+"""Elements between packed rows, so that rows a power of two apart do not share a cache set."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a scheduled contraction."""
+
+    contraction: Contraction
+    tile: ContractionTile
+    width: int
+
+    @property
+    def columns_per_tile(self) -> int:
+        return self.tile.vectors * self.width
+
+    @property
+    def blocks(self) -> tuple[int, int, int]:
+        """Blocks along batch, rows, columns."""
+        batch, rows, columns, _ = self.contraction.extents
+        return batch, -(-rows // self.tile.block_m), -(-columns // self.tile.block_n)
+
+    @property
+    def items(self) -> int:
+        return math.prod(self.blocks)
+
+    @property
+    def panel(self) -> int:
+        return min(self.contraction.chain.panel, self.contraction.extents[3])
+
+    @property
+    def panels(self) -> int:
+        return -(-self.contraction.extents[3] // self.panel)
+
+    @property
+    def row_stride(self) -> int:
+        return self.panel + ROW_PADDING
+
+    @property
+    def padded_columns(self) -> int:
+        return -(-self.tile.block_n // self.columns_per_tile) * self.columns_per_tile
+
+    @property
+    def nested(self) -> bool:
+        """Whether blocks of panels are summed apart."""
+        return self.panels > self.contraction.chain.panels_per_block
+
+    @property
+    def areas(self) -> tuple[int, int, int, int]:
+        """Elements: packed a, packed b, totals, totals of the current block of panels.
+
+        The packed ones have room for a last vector that hangs over the end.
+        """
+        totals = self.tile.block_m * self.padded_columns
+        packed_a = (self.tile.block_m + self.width) * self.row_stride
+        packed_b = self.padded_columns * self.panel + self.width * self.columns_per_tile
+        return packed_a, packed_b, totals, totals * self.nested
+
+    @property
+    def scratch_bytes(self) -> int:
+        size = self.contraction.reduce.dtype.bytes
+        return sum(-(-area * size // 64) * 64 for area in self.areas)
+
+
+def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
+    """The schedule's sizes, fitted: blocks are whole tiles, and no larger than the contraction."""
+    contraction = find(kernel)
+    if contraction is None or schedule.tile is None:
+        raise InternalError("a tile for a kernel that is no contraction")
+    if schedule.vector_width < 2:
+        raise InternalError(f"register tiles of width {schedule.vector_width}")
+    _, rows, columns, _ = contraction.extents
+    tile = schedule.tile
+    per_tile = tile.vectors * schedule.vector_width
+    tile_rows = min(tile.rows, rows)
+    block_m = min(-(-tile.block_m // tile_rows) * tile_rows, rows)
+    block_n = min(-(-tile.block_n // per_tile) * per_tile, columns)
+    fitted = ContractionTile(tile_rows, tile.vectors, block_m, block_n, tile.unroll)
+    return Shape(contraction, fitted, schedule.vector_width)
