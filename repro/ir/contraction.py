@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from repro.ir.loops import Axis, Chain, Kernel, Reduce
+from repro.ir import index as ix
+from repro.ir.loops import Axis, Chain, Expr, Kernel, Load, Reduce, topological
+
+RUN = 64
+"""Columns that are worth an item of their own: packing the rows anew for it costs little beside them."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ def find(kernel: Kernel) -> Contraction | None:
     a, b = reduce.terms
     rows = tuple(axis for axis in kernel.axes if axis in a.free and axis not in b.free)
     columns = tuple(axis for axis in kernel.axes if axis in b.free and axis not in a.free)
+    columns = columns[_apart(b, columns) :]
     batch = tuple(axis for axis in kernel.axes if axis not in rows and axis not in columns)
     absent = None
     if reduce.present is not None:
@@ -48,3 +53,13 @@ def find(kernel: Kernel) -> Contraction | None:
             return None
         absent = 0 if over & set(rows) else 1
     return Contraction(reduce, order, batch, rows, columns, absent)
+
+
+def _apart(term: Expr, columns: tuple[Axis, ...]) -> int:
+    """How many leading column axes are better a batch: the others are one run of memory, long enough alone."""
+    offsets = [e.offset for e in topological([term]) if isinstance(e, Load) and e.free & frozenset(columns)]
+    extent, start = 1, len(columns)
+    while start and all(ix.coefficient(offset, columns[start - 1]) == extent for offset in offsets):
+        start -= 1
+        extent *= columns[start].extent
+    return start if extent >= RUN else 0
