@@ -1,0 +1,84 @@
+"""Compiled programs of random graphs give the reference's bytes, on every machine that this host runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from passes import pipeline
+from passes.schedule import schedule
+from repro.ir.schedule import Schedule
+from repro.ir.types import Array
+from repro.ops.record import evaluate
+from repro.runtime.session import CpuExecutable
+from repro.targets import cpu
+from tests.targets.native import HERE, differences
+from tests.targets.random_graphs import Case, cases
+from tests.targets.test_random_schedules import schedules
+
+UNDISTURBED = settings(
+    deadline=None, derandomize=False, print_blob=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def described(case: Case) -> str:
+    """The graph in a form from which a plain test can be written."""
+    lines = [f"seed {case.seed}, wildness {case.wildness}, ranges {case.limits}"]
+    numbers = {node: position for position, node in enumerate(case.graph.nodes)}
+    for node, position in numbers.items():
+        operands = " ".join(f"%{numbers[v.node]}.{v.index}" for v in node.operands)
+        attributes = {name: value for name, value in node.attributes.items() if name != "data"}
+        lines.append(f"%{position} = {node!r} {attributes} ({operands})")
+    return "\n".join([*lines, "results " + " ".join(f"%{numbers[v.node]}.{v.index}" for v in case.graph.results)])
+
+
+def compare(case: Case, found: Sequence[Array], wanted: Sequence[Array], where: str) -> None:
+    for position, (value, left, right) in enumerate(zip(case.graph.results, found, wanted, strict=False)):
+        if left.tobytes() != right.tobytes():
+            places = differences(value.dtype, left.reshape(-1), right.reshape(-1))
+            raise AssertionError(f"{where}: result {position} {value.type} differs: {places}\n{described(case)}")
+
+
+def check(case: Case, data: st.DataObject) -> None:
+    """Every machine, by the cost model's schedules and by random ones, on one, two and five threads."""
+    inputs = case.inputs()
+    wanted = evaluate(case.graph, inputs)
+    program = pipeline.run(case.graph).program
+    for machine in HERE:
+        chosen = [schedule(kernel, machine) for kernel in program.kernels]
+        if data.draw(st.booleans()):
+            chosen = [_small_items(one) for one in chosen]
+        elif data.draw(st.booleans()):
+            chosen = [data.draw(schedules(kernel)) for kernel in program.kernels]
+        pairs = zip(program.kernels, chosen, strict=True)
+        objects = [cpu.compile_kernel(kernel.text, one, machine) for kernel, one in pairs]
+        code = cpu.load([*objects, cpu.compile_program(program, chosen, machine)])
+        note(f"{machine.name}: {[one.text for one in chosen]}")
+        for threads in (1, 2, 5):
+            runner = CpuExecutable(program, code, cpu.scratch_bytes(program, chosen), threads)
+            found = runner.run(inputs)
+            runner.close()
+            compare(case, found, wanted, f"{machine.name}, {threads} threads")
+
+
+def _small_items(chosen: Schedule) -> Schedule:
+    """Items of a few outputs, so that every thread has some."""
+    if chosen.tile is not None:
+        return chosen
+    return Schedule(chosen.vector_axis, chosen.vector_width, max(1, min(chosen.block, 24)), None, chosen.inner)
+
+
+@given(case=cases(), data=st.data())
+@settings(UNDISTURBED, max_examples=20)
+def test_random_graphs_give_the_references_bits(case: Case, data: st.DataObject) -> None:
+    check(case, data)
+
+
+@pytest.mark.full
+@given(case=cases(most=14), data=st.data())
+@settings(UNDISTURBED, max_examples=600)
+def test_many_random_graphs_give_the_references_bits(case: Case, data: st.DataObject) -> None:
+    check(case, data)
