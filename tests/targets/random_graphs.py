@@ -233,9 +233,11 @@ def _pad(m: Maker, value: Value) -> Value:
     low, high = ([m.number(0, 2) for _ in value.shape] for _ in range(2))
     if math.prod(n + a + b for n, a, b in zip(value.shape, low, high, strict=True)) > LARGEST:
         return value
-    return pad(value, low, high, m.like(reshape(slice_(value, [0] * value.rank, [1] * value.rank), ()))) if (
-        value.type.elements
-    ) else value
+    return (
+        pad(value, low, high, m.like(reshape(slice_(value, [0] * value.rank, [1] * value.rank), ())))
+        if (value.type.elements)
+        else value
+    )
 
 
 def _concatenate(m: Maker, value: Value) -> Value:

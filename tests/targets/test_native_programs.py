@@ -146,6 +146,36 @@ def test_while_and_branch(machine, threads: int, start: int, limit: int) -> None
 
 @MACHINES
 @THREADS
+@pytest.mark.parametrize("start", [0.0, 2.0])
+def test_a_branch_may_have_an_empty_side(machine, threads: int, start: float) -> None:
+    size = 40
+    copy = elementwise(size, 1, lambda x: x)
+    double = elementwise(size, 1, lambda x: apply("add", x, x))
+    flag = Kernel(
+        (BufferParameter(F32, size, False), BufferParameter(BOOL, 1, True)),
+        (),
+        (),
+        0,
+        (Store(1, ix.number(0), apply("gt", load(F32, 0, ix.number(0)), f32(0))),),
+    )
+    buffers = (Buffer(F32, size, INPUT, 0), Buffer(BOOL, 1, TEMPORARY, 0), Buffer(F32, size, OUTPUT, 0))
+    steps = (Call(2, (0, 1)), Call(0, (0, 2)), Branch(1, (Call(1, (0, 2)),), ()))
+    program = Program((copy, double, flag), buffers, (), steps, 64)
+    given = [np.full(size, start, np.float32)]
+    runner, found = run(program, given, machine, threads)
+    assert found[0].tobytes() == interpreter.run(program, given)[0].tobytes()
+    runner.close()
+
+
+@MACHINES
+def test_a_program_without_steps_ends(machine) -> None:
+    runner, found = run(Program((), (Buffer(F32, 0, OUTPUT, 0),), (), (), 0), [], machine, 2)
+    assert found[0].size == 0
+    runner.close()
+
+
+@MACHINES
+@THREADS
 def test_state_takes_its_new_value(machine, threads: int) -> None:
     size = 100
     step = elementwise(size, 2, lambda w, g: apply("fma", g, f32(-0.1), w))

@@ -82,7 +82,7 @@ class _Steps:
         self.f, self.program, self.schedules = f, program, schedules
 
     def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
-        for step, following in zip(steps, [*steps[1:], None], strict=True):
+        for step, following in zip(steps, [*steps[1:], None], strict=False):
             match step:
                 case Call():
                     self.call(step, counters)
