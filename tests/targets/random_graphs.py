@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -101,7 +102,7 @@ class Maker:
     limits: list[tuple[int, int] | None] = field(default_factory=list[tuple[int, int] | None])
     pool: list[Value] = field(default_factory=list[Value])
 
-    def pick(self, choices: Sequence[object]):
+    def pick(self, choices: Sequence[Any]) -> Any:
         return self.draw(st.sampled_from(choices))
 
     def number(self, low: int, high: int) -> int:
