@@ -75,9 +75,9 @@ def _candidates(nest: Nest, expressions: tuple[Expr, ...]) -> list[tuple[Axis, A
 
 
 def _drop_unit_axes(nest: Nest) -> Nest:
-    kept = tuple(axis for axis in nest.axes if axis.extent > 1)
+    kept = tuple(axis for axis in nest.axes if axis.extent != 1)  # an extent of 0 stays: such a nest does nothing
     unit = frozenset(axis for axis in nest.axes if axis.extent == 1)
-    serial = sum(axis.extent > 1 for axis in nest.axes[: nest.serial])
+    serial = sum(axis.extent != 1 for axis in nest.axes[: nest.serial])
     memo: dict[Expr, Expr] = {}
 
     def visit(expr: Expr) -> Expr:

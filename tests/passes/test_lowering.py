@@ -18,8 +18,9 @@ from repro.errors import InternalError
 from repro.ir.graph import Graph, argument
 from repro.ir.program import TEMPORARY, Buffer, Call
 from repro.ir.types import F32, I64, TensorType
-from repro.ops import add, broadcast, elementwise, fill, gather, matmul, maximum, reshape, transpose
-from repro.targets import interpreter
+from repro.ops import add, broadcast, elementwise, fill, gather, matmul, maximum, reshape, scatter, transpose
+from repro.targets import cpu, interpreter
+from tests.running import run_on_cpu
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14))
@@ -83,3 +84,14 @@ def test_a_pass_that_changes_a_bit_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     of = TensorType(F32, (3,))
     with pytest.raises(InternalError, match="expand changed the bits"):
         run_checked(Graph((of,), (argument(0, of),)), [np.ones(3, np.float32)], ())
+
+
+def test_a_scatter_of_nothing_changes_nothing() -> None:
+    table, where, updates = TensorType(F32, (5, 3)), TensorType(I64, (0, 1)), TensorType(F32, (0, 3))
+    arguments = [argument(number, kind) for number, kind in enumerate((table, where, updates))]
+    graph = Graph((table, where, updates), (scatter("add", *arguments, axes=(0,)),))
+    arrays = [np.arange(15, dtype=np.float32).reshape(5, 3), np.zeros((0, 1), np.int64), np.zeros((0, 3), np.float32)]
+    assert interpreter.run(lower(graph), arrays)[0].tobytes() == arrays[0].tobytes()
+    machine = cpu.best_machine()
+    assert machine is not None
+    assert run_on_cpu(graph, arrays, (), machine)[0].tobytes() == arrays[0].tobytes()
