@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from passes import pipeline
 from passes.schedule import schedule
+from repro.ir.graph import Graph, Value, argument
 from repro.ir.schedule import Schedule
-from repro.ir.types import Array
+from repro.ir.types import F32, I64, Array, TensorType
+from repro.ops import canonical_nan, scatter, slice_
 from repro.ops.record import evaluate
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
+from tests.running import run_on_cpu
 from tests.targets.native import HERE, differences
 from tests.targets.random_graphs import Case, cases
 from tests.targets.test_random_schedules import schedules
@@ -86,3 +90,24 @@ def test_random_graphs_give_the_references_bits(case: Case, data: st.DataObject)
 @settings(UNDISTURBED, max_examples=600)
 def test_many_random_graphs_give_the_references_bits(case: Case, data: st.DataObject) -> None:
     check(case, data)
+
+
+# ── what was found, minimised ───────────────────────────────────────────────────────────────────────
+
+
+def graph_bits(kinds: Sequence[TensorType], build: Callable[..., Value], inputs: Sequence[Array]) -> None:
+    """One result of the operands: every machine gives the reference's bytes."""
+    value = build(*(argument(index, kind) for index, kind in enumerate(kinds)))
+    graph = Graph(tuple(kinds), (canonical_nan(value),))
+    wanted = evaluate(graph, inputs)[0]
+    for machine in HERE:
+        found = run_on_cpu(graph, inputs, [], machine)[0]
+        assert found.tobytes() == wanted.tobytes(), machine.name
+
+
+@pytest.mark.parametrize(("points", "columns"), [(0, 5), (3, 0), (0, 0)])
+def test_scatter_of_no_updates(points: int, columns: int) -> None:
+    """Its second nest has no iterations."""
+    kinds = [TensorType(F32, (4, 5)), TensorType(I64, (2, points, 1)), TensorType(F32, (2, points, columns))]
+    inputs = [np.zeros(kind.shape, kind.dtype.storage) for kind in kinds]
+    graph_bits(kinds, lambda t, i, u: scatter("add", slice_(t, (0, 0), (4, columns)), i, u, (0,)), inputs)
