@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +17,8 @@ from repro.artifact.loaded import LoadedArtifact, request_of
 from repro.artifact.reading import Stored, open_artifact
 from repro.artifact.sessions import Session
 from repro.errors import EXIT_MISMATCH, ReproError
-from repro.ir.loops import Kernel, Reduce
-from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
 from repro.ir.types import Array
+from repro.ir.work import program_operations
 from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.targets import cpu
@@ -217,7 +215,7 @@ def _run_all(stored: Stored, built: Built, wanted: _Wanted, rows: _Rows, progres
 
 def _run_target(stored: Stored, built: Built, name: str, required: bool, rows: _Rows) -> None:
     if name == "reference":
-        cost = work(built.lowered.program)
+        cost = program_operations(built.lowered.program)
         if cost > REFERENCE_LIMIT and not required:
             rows.not_run("run reference", f"cost: {cost} operations, the limit is {REFERENCE_LIMIT}", required)
             return
@@ -272,35 +270,3 @@ def _difference(stored: Stored, expected: Tensor, outputs: Mapping[str, Array]) 
     places = np.flatnonzero((golden.reshape(-1, width) != mine.reshape(-1, width)).any(axis=1))
     where = tuple(int(i) for i in np.unravel_index(int(places[0]), outputs[expected.name].shape))
     return f"output '{expected.name}': {places.size} of {mine.size // width} elements differ, first at {list(where)}"
-
-
-# ── cost ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def work(program: Program) -> int:
-    """Scalar operations of a run, roughly: each expression once per iteration; loops at their limits."""
-    costs = [_kernel_work(kernel) for kernel in program.kernels]
-
-    def total(steps: Sequence[Step]) -> int:
-        return sum(cost(step) for step in steps)
-
-    def cost(step: Step) -> int:
-        match step:
-            case Call():
-                return costs[step.kernel]
-            case CountedLoop():
-                return step.count * total(step.body)
-            case While():
-                return step.limit * total(step.body)
-            case Branch():
-                return max(total(step.then), total(step.otherwise))
-
-    return total(program.steps)
-
-
-def _kernel_work(kernel: Kernel) -> int:
-    def iterations(expr: object) -> int:
-        bound = expr.axes if isinstance(expr, Reduce) else ()
-        return math.prod(axis.extent for axis in (*expr.free, *bound))  # pyright: ignore[reportAttributeAccessIssue]
-
-    return sum(iterations(expr) for expr in kernel.expressions)
