@@ -124,6 +124,12 @@ def sqrt(x: Value) -> Value:
     return Value(apply("sqrt", x.expr))
 
 
+def fma(a: Value | Number, b: Value | Number, c: Value | Number) -> Value:
+    """a * b + c, rounded once; at least one operand is a Value."""
+    typed = next(operand for operand in (a, b, c) if isinstance(operand, Value))
+    return Value(apply("fma", typed.same(a).expr, typed.same(b).expr, typed.same(c).expr))
+
+
 def floor(x: Value) -> Value:
     return Value(apply("floor", x.expr))
 
