@@ -150,6 +150,20 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
     return total
 
 
+def horner(x: Value, coefficients: Sequence[float]) -> Value:
+    """Horner's rule in fused steps; the lowest power comes first."""
+    total = x.same(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = fma(total, x, coefficient)
+    return total
+
+
+def clamp(x: Value, low: float, high: float) -> Value:
+    """x kept inside [low, high]; a NaN passes."""
+    capped = select(x > high, high, x)
+    return select(capped < low, low, capped)
+
+
 def rational(numerator: int, denominator: int) -> float:
     """numerator / denominator, rounded once by Python's integers."""
     return float(Fraction(numerator, denominator))

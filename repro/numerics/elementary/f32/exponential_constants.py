@@ -1,0 +1,21 @@
+"""Constants of the f32 exponential family: printed by `python -m tools.constants`, never edited by hand."""
+
+from __future__ import annotations
+
+LOG2_E = float.fromhex("0x1.71547652b82fep+0")
+LN2 = float.fromhex("0x1.62e42fefa39efp-1")
+LN2_LOW = float.fromhex("0x1.abc9e3b39803fp-56")
+EXP = (
+    float.fromhex("0x1.0000000000000p+0"),
+    float.fromhex("0x1.000000000001dp+0"),
+    float.fromhex("0x1.ffffffffffe17p-2"),
+    float.fromhex("0x1.555555554bc08p-3"),
+    float.fromhex("0x1.55555555933a5p-5"),
+    float.fromhex("0x1.1111112d49af9p-7"),
+    float.fromhex("0x1.6c16c0c0b29fbp-10"),
+    float.fromhex("0x1.a0197a4dd37d5p-13"),
+    float.fromhex("0x1.a01b6cd4c7f2fp-16"),
+    float.fromhex("0x1.72f9862683e86p-19"),
+    float.fromhex("0x1.2727b5e49d7cdp-22"),
+)
+"""e^r for |r| <= ln(2)/2; lowest power first; error 2^-51.54."""

@@ -1,0 +1,23 @@
+"""The exponential family in f32: results need 24 bits, so polynomials are fitted to about 2^-52."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpmath import exp, log, mpf
+
+from tools.constants.minimax import minimax
+from tools.constants.printing import header, parts, polynomial, scalar
+
+PATH = "repro/numerics/elementary/f32/exponential_constants.py"
+
+
+def lines() -> Iterator[str]:
+    ln2 = log(mpf(2))
+    half = ln2 / 2 * (1 + mpf(2) ** -20)
+    yield header("the f32 exponential family")
+    yield from scalar("LOG2_E", 1 / ln2)
+    high, low = parts(ln2, 2)
+    yield from scalar("LN2", high)
+    yield from scalar("LN2_LOW", low)
+    yield from polynomial("EXP", minimax(exp, -half, half, range(11)), "e^r for |r| <= ln(2)/2")
