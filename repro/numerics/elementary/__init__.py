@@ -12,7 +12,7 @@ from functools import partial
 from repro.ir.loops import Expr
 from repro.ir.types import F32, F64, Array, DType
 from repro.numerics import interpret
-from repro.numerics.elementary import error_function, exponential, logarithm, power, trigonometric
+from repro.numerics.elementary import error_function, exponential, f32, logarithm, power, trigonometric
 from repro.numerics.elementary.value import Value
 
 _SEQUENCES: dict[str, Callable[..., Value]] = {
@@ -55,6 +55,8 @@ def _function(name: str) -> Callable[..., Expr]:
             return _SEQUENCES[name](*map(Value, operands)).expr
         if dtype is not F32:
             raise TypeError(f"{name} is not defined on {dtype}")
+        if name in f32.SEQUENCES:
+            return f32.SEQUENCES[name](*map(Value, operands)).expr
         sequence = _NARROW_SEQUENCES.get(name, _SEQUENCES[name])
         return sequence(*(Value(operand).to(F64) for operand in operands)).to(F32).expr
 

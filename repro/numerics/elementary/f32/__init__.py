@@ -1,0 +1,13 @@
+"""The f32 functions: correctly rounded for every input, in f64 arithmetic with one rounding at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from repro.numerics.elementary.f32 import exponential
+from repro.numerics.elementary.value import Value
+
+SEQUENCES: dict[str, Callable[..., Value]] = {
+    "exp": exponential.exp,
+}
+"""By name; of f32 values, to one."""
