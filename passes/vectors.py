@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from repro.ir import index as ix
-from repro.ir.loops import Apply, Axis, Exact, Expr, Kernel, Lanes, Load, Reduce
+from repro.ir.loops import Apply, Axis, Exact, Expr, Kernel, Lanes, Load, Lookup, Reduce
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL
 from repro.ir.work import iterations
@@ -118,6 +118,8 @@ class _Model:
                 return work * _STRIDED if stride not in (0, 1) else work // lanes
             case Apply():
                 return work * _SLOW.get(expr.op, 1) // lanes
+            case Lookup():
+                return work // lanes
             case Reduce():
                 return self._reduction(expr, axis, lanes)
             case _:

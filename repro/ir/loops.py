@@ -148,6 +148,41 @@ class Apply(Expr):
         return self.fields[0]
 
 
+class Rarely(Expr):
+    """`select(condition, seldom, common)`, where the condition seldom holds: a target may skip computing
+    `seldom` where no lane takes it."""
+
+    __slots__ = ()
+
+    @property
+    def condition(self) -> Expr:
+        return self.children[0]
+
+    @property
+    def seldom(self) -> Expr:
+        return self.children[1]
+
+    @property
+    def common(self) -> Expr:
+        return self.children[2]
+
+
+class Lookup(Expr):
+    """`table[index mod n]`: a small table of constants; n is a power of two, the index an integer of the
+    entries' width."""
+
+    __slots__ = ()
+
+    @property
+    def table(self) -> tuple[int, ...]:
+        """Raw bits of the entries."""
+        return self.fields
+
+    @property
+    def index(self) -> Expr:
+        return self.children[0]
+
+
 class Affine(Expr):
     """An i64 index sum: constant + sum of coefficient * child. Built only by `repro.ir.index`."""
 
@@ -255,6 +290,20 @@ def bitcast(operand: Expr, dtype: DType) -> Expr:
     if operand.dtype.bits != dtype.bits:
         raise TypeError(f"bitcast from {operand.dtype} to {dtype}")
     return operand if operand.dtype is dtype else Apply(dtype, ("bitcast",), (operand,))
+
+
+def rarely(condition: Expr, seldom: Expr, common: Expr) -> Expr:
+    if condition.dtype is not BOOL or seldom.dtype is not common.dtype:
+        raise TypeError(f"rarely on {condition.dtype}, {seldom.dtype}, {common.dtype}")
+    return Rarely(common.dtype, (), (condition, seldom, common))
+
+
+def lookup(dtype: DType, table: Sequence[int], index: Expr) -> Expr:
+    if len(table) & (len(table) - 1) or len(table) < 2:
+        raise TypeError(f"a table of {len(table)} entries: not a power of two")
+    if index.dtype.is_float or index.dtype is BOOL or index.dtype.bits != dtype.bits:
+        raise TypeError(f"an index of {index.dtype} into entries of {dtype}")
+    return Lookup(dtype, tuple(table), (index,))
 
 
 def load(dtype: DType, buffer: int, offset: Expr, when: Expr | None = None) -> Expr:
@@ -399,6 +448,10 @@ def _print_expr(expr: Expr, names: dict[Expr, str]) -> str:
             return f"scalar s{expr.position}"
         case Apply():
             return f"{expr.op} {' '.join(arguments)}"
+        case Rarely():
+            return f"rarely {' '.join(arguments)}"
+        case Lookup():
+            return f"lookup {arguments[0]} {' '.join(f'0x{bits:0{expr.dtype.bits // 4}x}' for bits in expr.table)}"
         case Affine():
             terms = [f"{k}*{name}" for k, name in zip(expr.coefficients, arguments, strict=True)]
             return "affine " + " ".join([str(expr.constant), *terms])

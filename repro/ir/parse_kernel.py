@@ -20,6 +20,8 @@ from repro.ir.loops import (
     apply,
     const,
     load,
+    lookup,
+    rarely,
     reduce,
 )
 from repro.ir.types import BY_NAME, I64, DType
@@ -96,6 +98,10 @@ class _KernelParser:
                 return load(dtype, int(buffer[1:]), self.named[offset.rstrip("]")], when)
             case "reduce":
                 return self.reduce(words)
+            case "rarely":
+                return rarely(*(self.named[word] for word in words))
+            case "lookup":
+                return lookup(dtype, [int(word, 16) for word in words[1:]], self.named[words[0]])
             case "convert" | "bitcast":
                 return Apply(dtype, (what,), (self.named[words[0]],))
             case _:

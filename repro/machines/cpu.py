@@ -32,6 +32,7 @@ X86_64_V4 = Machine(
     tile_vectors=2,
     l1_bytes=32 << 10,
     l2_bytes=1 << 20,
+    permuted_f64=8,
 )
 AARCH64 = Machine(
     name="cpu/aarch64",

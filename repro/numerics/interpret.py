@@ -8,10 +8,11 @@ from functools import lru_cache
 import numpy as np
 
 from repro.ir.index import number
-from repro.ir.loops import Affine, Apply, Const, Expr, IndexOp, load
+from repro.ir.loops import Affine, Apply, Const, Expr, IndexOp, Lookup, Rarely, load
 from repro.ir.types import Array, DType
 from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.numpy_scalars import evaluate as evaluate_scalar
+from repro.numerics.numpy_scalars import lookup
 
 BLOCK = 16384
 """Elements at a time, so that intermediate arrays stay in the cache."""
@@ -37,7 +38,7 @@ def run_scalars(roots: Sequence[Expr], bindings: Mapping[Expr, Array]) -> list[A
     with exact_arithmetic():
         values: dict[Expr, Array] = dict(bindings)
         for expr, finished in _plan(tuple(roots), frozenset(bindings)):
-            values[expr] = _value(expr, [values[child] for child in expr.children])
+            values[expr] = _value(expr, [values[child] for child in _operands(expr)], bindings)
             for done in finished:
                 del values[done]
         return [values[root] for root in roots]
@@ -47,7 +48,7 @@ def run_scalars(roots: Sequence[Expr], bindings: Mapping[Expr, Array]) -> list[A
 def _plan(roots: tuple[Expr, ...], bound: frozenset[Expr]) -> list[tuple[Expr, list[Expr]]]:
     """What must be computed, in order, each with the values that nothing needs afterwards."""
     order = _needed(roots, bound)
-    last = {child: position for position, expr in enumerate(order) for child in expr.children}
+    last = {child: position for position, expr in enumerate(order) for child in _operands(expr)}
     finished: list[list[Expr]] = [[] for _ in order]
     for expr in order:
         if expr in last and expr not in roots:
@@ -67,12 +68,21 @@ def _needed(roots: Sequence[Expr], bound: frozenset[Expr]) -> list[Expr]:
         elif expr not in seen:
             seen.add(expr)
             stack.append((expr, True))
-            stack.extend((child, False) for child in reversed(expr.children))
+            stack.extend((child, False) for child in reversed(_operands(expr)))
     return order
 
 
-def _value(expr: Expr, operands: Sequence[Array]) -> Array:
+def _operands(expr: Expr) -> Sequence[Expr]:
+    """What is computed for every element; the seldom side of a `rarely` is not."""
+    return (expr.condition, expr.common) if isinstance(expr, Rarely) else expr.children
+
+
+def _value(expr: Expr, operands: Sequence[Array], bindings: Mapping[Expr, Array]) -> Array:
     match expr:
+        case Rarely():
+            return _rarely(expr.seldom, operands[0], operands[1], bindings)
+        case Lookup():
+            return lookup(expr.table, expr.dtype, operands[0])
         case Const():
             return constant_array(expr)
         case Apply():
@@ -88,6 +98,18 @@ def _value(expr: Expr, operands: Sequence[Array]) -> Array:
             return operands[0] % np.int64(expr.divisor)
         case _:
             raise KeyError(f"no value is bound to {expr!r}")
+
+
+def _rarely(seldom: Expr, condition: Array, common: Array, bindings: Mapping[Expr, Array]) -> Array:
+    """The seldom side is computed for the elements that take it."""
+    if not condition.any():
+        return common
+    shape = np.broadcast_shapes(condition.shape, common.shape, *(array.shape for array in bindings.values()))
+    taken = np.broadcast_to(condition, shape)
+    result = np.broadcast_to(common, shape).copy()
+    chosen = {leaf: np.broadcast_to(array, shape)[taken] for leaf, array in bindings.items()}
+    result[taken] = run_scalars([seldom], chosen)[0]
+    return result
 
 
 def evaluate(function: Callable[..., Expr], arrays: Sequence[Array], dtypes: Sequence[DType]) -> Array:

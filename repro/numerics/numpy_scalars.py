@@ -31,6 +31,12 @@ def evaluate(op: str, result: DType, operands: Sequence[DType], arrays: Sequence
     return np.asarray(_MEANINGS[op](operands[0], [np.asarray(array) for array in arrays]))
 
 
+def lookup(table: Sequence[int], result: DType, index: Array) -> Array:
+    """table[index mod n], the entries given by their bits."""
+    entries = np.array(table, np.dtype(f"u{result.bytes}")).view(result.storage)
+    return entries[index & index.dtype.type(len(table) - 1)]
+
+
 def canonical_nan(dtype: DType) -> Array:
     """The canonical NaN as a 0-d storage array."""
     unsigned = np.dtype(f"u{dtype.bytes}")

@@ -6,13 +6,13 @@ an emitter without lowering.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 
 from repro.errors import InternalError
-from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Reduce, Scalar
+from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Lookup, Rarely, Reduce, Scalar
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, Branch, Call, CountedLoop, Program, Step, While
 from repro.ir.types import Array
 from repro.numerics import numpy_scalars
@@ -28,10 +28,22 @@ class _Frame:
         self.known: dict[Expr, Array] = {}
 
     def value(self, expr: Expr) -> Array:
-        found = self.known.get(expr)
-        if found is None:
-            found = self.known[expr] = self._value(expr)
-        return found
+        for needed in self._missing(expr):
+            self.known[needed] = self._value(needed)
+        return self.known[expr]
+
+    def _missing(self, root: Expr) -> Iterator[Expr]:
+        """What must be computed, operands first: long chains must not recurse. A reduction computes its own terms."""
+        stack = [(root, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if expr in self.known:
+                continue
+            if ready or isinstance(expr, Reduce):
+                yield expr
+            else:
+                stack.append((expr, True))
+                stack.extend((child, False) for child in reversed(expr.children))
 
     def _value(self, expr: Expr) -> Array:
         match expr:
@@ -52,6 +64,11 @@ class _Frame:
                 operands = [self.value(child) for child in expr.children]
                 dtypes = [child.dtype for child in expr.children]
                 return numpy_scalars.evaluate(expr.op, expr.dtype, dtypes, operands)
+            case Rarely():
+                condition, seldom, common = (self.value(child) for child in expr.children)
+                return np.where(condition, seldom, common)
+            case Lookup():
+                return numpy_scalars.lookup(expr.table, expr.dtype, self.value(expr.index))
             case Load():
                 return self._load(expr)
             case Reduce():

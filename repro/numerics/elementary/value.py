@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from repro.ir.loops import Expr, apply, bitcast, const, convert
-from repro.ir.types import F32, F64, I64, U64, DType
+from repro.ir.loops import lookup as table_lookup
+from repro.ir.loops import rarely as rarely_taken
+from repro.ir.types import F32, F64, I64, U32, U64, DType
 
 Number = int | float
 
@@ -118,6 +120,25 @@ def select(condition: Value, then: Value | Number, otherwise: Value | Number) ->
     typed = then if isinstance(then, Value) else otherwise
     assert isinstance(typed, Value)
     return Value(apply("select", condition.expr, typed.same(then).expr, typed.same(otherwise).expr))
+
+
+def rarely(condition: Value, seldom: Value, common: Value) -> Value:
+    """`seldom` where the condition holds, else `common`; a target need not compute `seldom` where no lane takes it."""
+    return Value(rarely_taken(condition.expr, seldom.expr, common.expr))
+
+
+def lookup(index: Value, table: Sequence[float]) -> Value:
+    """table[index mod len(table)] for an i64 index; f64 entries, their number a power of two."""
+    entries = [struct.unpack("<Q", struct.pack("<d", entry))[0] for entry in table]
+    return Value(table_lookup(F64, entries, index.expr))
+
+
+def patched(x: Value, result: Value, results: Mapping[int, int]) -> Value:
+    """The result, but for the arguments given by their bits: theirs are given by bits too."""
+    bits = x.as_bits({F32: U32, F64: U64}[x.dtype])
+    for argument, wanted in results.items():
+        result = select(bits.equals(argument), Value(const(result.dtype, wanted)), result)
+    return result
 
 
 def sqrt(x: Value) -> Value:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Reduce, Scalar
+from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Lookup, Rarely, Reduce, Scalar
 from repro.ir.types import BOOL, I32, I64, DType
+from repro.machines import Machine
 from repro.numerics import narrow_loops
-from repro.targets.llvm import scalars
+from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
 
 
@@ -67,9 +68,9 @@ ReduceEmitter = Callable[["Body", Reduce, Scope], Val]
 class Body:
     """Emits one kernel's expressions into a function."""
 
-    def __init__(self, f: Function, kernel: Kernel, reducer: ReduceEmitter, narrow_lanes: int) -> None:
-        self.f, self.kernel, self.reducer = f, kernel, reducer
-        self.lanes = narrow_lanes
+    def __init__(self, f: Function, kernel: Kernel, reducer: ReduceEmitter, machine: Machine) -> None:
+        self.f, self.kernel, self.reducer, self.machine = f, kernel, reducer, machine
+        self.lanes = machine.reduction_lanes
         """Lanes that a reduction along its own axis may use (1: scalar code)."""
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
@@ -132,6 +133,10 @@ class Body:
                 return self._index_op(expr, operand)
             case Apply():
                 return self._apply(expr, scope)
+            case Rarely():
+                return self._rarely(expr, scope)
+            case Lookup():
+                return tables.lookup(self.f, expr, self.value(expr.index, scope), self.machine)
             case Load():
                 return self._load(expr, scope)
             case Reduce():
@@ -148,6 +153,17 @@ class Body:
             return self.value(narrow_loops.legalise(expr, expr.children[0]), scope)
         operands = self._same_width([self.value(child, scope) for child in expr.children])
         return scalars.apply(self.f, expr.op, expr.dtype, operands)
+
+    def _rarely(self, expr: Rarely, scope: Scope) -> Val:
+        """A branch round the seldom side: lanes share it, so it is skipped only where no lane takes it."""
+        condition, common = self.value(expr.condition, scope), self.value(expr.common, scope)
+        condition, common = self._same_width([condition, common])
+
+        def seldom() -> Sequence[Val]:
+            value = self.value(expr.seldom, Scope(scope, {}))
+            return [scalars.select(self.f, condition, self.f.splat(value, condition.width), common)]
+
+        return self.f.either(scalars.any_lane(self.f, condition), seldom, lambda: [common])[0]
 
     def _affine(self, expr: Affine, scope: Scope) -> Val:
         total = integer(expr.constant)

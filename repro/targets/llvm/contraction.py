@@ -24,7 +24,7 @@ from repro.targets.llvm.tiling import shape_of
 
 def emit(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine) -> None:
     """The loop over work items, into the function's body."""
-    body = Body(f, kernel, reductions.emit, machine.reduction_lanes)
+    body = Body(f, kernel, reductions.emit, machine)
     shape = shape_of(kernel, schedule)
 
     def item(number: Val, _: list[Val]) -> Sequence[Val]:

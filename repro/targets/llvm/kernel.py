@@ -105,7 +105,7 @@ class Grid:
 
 
 def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine) -> None:
-    body = Body(f, kernel, reductions.emit, machine.reduction_lanes)
+    body = Body(f, kernel, reductions.emit, machine)
     roots = [expr for store in kernel.stores for expr in store.expressions]
     top = Scope(None, {})
     body.hoist(roots, top)

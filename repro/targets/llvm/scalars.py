@@ -48,6 +48,13 @@ def select(f: Function, condition: Val, a: Val, b: Val) -> Val:
     return f.let(f"select {condition.typed}, {a.typed}, {b.typed}", a.dtype, a.width)
 
 
+def any_lane(f: Function, condition: Val) -> Val:
+    """Whether a condition holds in some lane, as a scalar."""
+    if condition.width == 1:
+        return condition
+    return f.call(f"llvm.vector.reduce.or.{suffix(BOOL, condition.width)}", (BOOL, 1), [condition])
+
+
 def fma(f: Function, a: Val, b: Val, c: Val) -> Val:
     return intrinsic(f, "fma", a, b, c)
 
