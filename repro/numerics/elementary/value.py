@@ -133,6 +133,11 @@ def lookup(index: Value, table: Sequence[float]) -> Value:
     return Value(table_lookup(F64, entries, index.expr))
 
 
+def integer_lookup(index: Value, table: Sequence[int]) -> Value:
+    """table[index mod len(table)] for an integer index; entries of the index's type."""
+    return Value(table_lookup(index.dtype, table, index.expr))
+
+
 def patched(x: Value, result: Value, results: Mapping[int, int]) -> Value:
     """The result, but for the arguments given by their bits: theirs are given by bits too."""
     bits = x.as_bits({F32: U32, F64: U64}[x.dtype])

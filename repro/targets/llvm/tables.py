@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.ir.loops import Lookup
-from repro.ir.types import F64
+from repro.ir.types import F32, F64, I32
 from repro.machines import Machine
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val, element, literal, vector
@@ -14,8 +14,9 @@ from repro.targets.llvm.text import Function, Val, element, literal, vector
 def lookup(f: Function, expr: Lookup, index: Val, machine: Machine) -> Val:
     """table[index mod n] in every lane."""
     lanes = machine.permuted_f64
-    if expr.dtype is F64 and lanes and index.width % lanes == 0 and len(expr.table) in (lanes, 2 * lanes):
-        parts = [_permuted(f, expr, _lanes(f, index, start, lanes)) for start in range(0, index.width, lanes)]
+    if expr.dtype is F64 and lanes and index.width % lanes == 0 and len(expr.table) <= 2 * lanes:
+        table = expr.table * max(1, lanes // len(expr.table))
+        parts = [_permuted(f, table, _lanes(f, index, start, lanes)) for start in range(0, index.width, lanes)]
         return _joined(f, parts)
     return _selected(f, expr, index, expr.table, 1)
 
@@ -30,13 +31,36 @@ def _selected(f: Function, expr: Lookup, index: Val, table: Sequence[int], step:
     return scalars.select(f, odd, halves[1], halves[0])
 
 
-def _permuted(f: Function, expr: Lookup, index: Val) -> Val:
-    """vpermpd, or vpermt2pd for two registers' worth of entries; both read the low bits of the index."""
+def _permuted(f: Function, table: Sequence[int], index: Val) -> Val:
+    """Entries of one register, or of two chosen by the index's next bit. Permutes read an index's low bits alone."""
     width = index.width
-    tables = [_entries(expr.table[start : start + width]) for start in range(0, len(expr.table), width)]
-    if len(tables) == 1:
-        return f.call(f"llvm.x86.avx512.permvar.df.{64 * width}", (F64, width), [tables[0], index])
-    return f.call(f"llvm.x86.avx512.vpermi2var.pd.{64 * width}", (F64, width), [tables[0], index, tables[1]])
+    first, second = _entries(table[:width]), _entries(table[width:])
+    if len(table) == width:
+        return _PERMUTES[width](f, first, index)
+    bit = scalars.binary(f, "and", index, scalars.constant(f, index.dtype, width, width))
+    high = scalars.compare(f, "ne", bit, scalars.constant(f, index.dtype, 0, width))
+    return scalars.select(f, high, *(_PERMUTES[width](f, part, index) for part in (second, first)))
+
+
+def _permute_512(f: Function, table: Val, index: Val) -> Val:
+    """vpermpd"""
+    return f.call("llvm.x86.avx512.permvar.df.512", (F64, 8), [table, index])
+
+
+def _permute_256(f: Function, table: Val, index: Val) -> Val:
+    """vpermps on pairs of words 2i, 2i + 1; there is none for whole f64s."""
+    words = f.let(f"bitcast {index.typed} to <8 x i32>", I32, 8)
+    low = ", ".join(f"i32 {lane - lane % 2}" for lane in range(8))
+    both = f.let(f"shufflevector {words.typed}, {words.type} poison, <8 x i32> <{low}>", I32, 8)
+    doubled = f.add(both, both)
+    second = ", ".join(f"i32 {lane % 2}" for lane in range(8))
+    pairs = f.let(f"or {doubled.typed}, <{second}>", I32, 8)
+    halves = f.let(f"bitcast {table.typed} to <8 x float>", F32, 8)
+    found = f.call("llvm.x86.avx2.permps", (F32, 8), [halves, pairs])
+    return f.let(f"bitcast {found.typed} to <4 x double>", F64, 4)
+
+
+_PERMUTES = {4: _permute_256, 8: _permute_512}
 
 
 def _entries(table: Sequence[int]) -> Val:

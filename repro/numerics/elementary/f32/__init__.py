@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from repro.numerics.elementary.f32 import exponential
+from repro.numerics.elementary.f32 import exponential, trigonometric
 from repro.numerics.elementary.value import Value
 
 SEQUENCES: dict[str, Callable[..., Value]] = {
     "exp": exponential.exp,
+    "sin": trigonometric.sin,
+    "cos": trigonometric.cos,
 }
 """By name; of f32 values, to one."""
