@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpmath import exp, log, mpf
+from mpmath import exp, expm1, log, mpf
 
 from tools.constants.minimax import minimax
 from tools.constants.printing import header, parts, polynomial, scalar
 
 PATH = "repro/numerics/elementary/f32/exponential_constants.py"
+
+
+def expm1_over_argument(r: mpf) -> mpf:
+    return expm1(r) / r if r else mpf(1)
 
 
 def lines() -> Iterator[str]:
@@ -21,3 +25,5 @@ def lines() -> Iterator[str]:
     yield from scalar("LN2", high)
     yield from scalar("LN2_LOW", low)
     yield from polynomial("EXP", minimax(exp, -half, half, range(11)), "e^r for |r| <= ln(2)/2")
+    fit = minimax(expm1_over_argument, -half, half, range(11))
+    yield from polynomial("EXPM1", fit, "(e^r - 1)/r for |r| <= ln(2)/2")

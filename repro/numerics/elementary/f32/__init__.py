@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from repro.numerics.elementary.f32 import exponential, trigonometric
+from repro.numerics.elementary.f32 import error_function, exponential, trigonometric
 from repro.numerics.elementary.value import Value
 
 SEQUENCES: dict[str, Callable[..., Value]] = {
     "exp": exponential.exp,
+    "tanh": exponential.tanh,
+    "erf": error_function.erf,
     "sin": trigonometric.sin,
     "cos": trigonometric.cos,
 }

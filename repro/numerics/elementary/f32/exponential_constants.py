@@ -19,3 +19,17 @@ EXP = (
     float.fromhex("0x1.2727b5e49d7cdp-22"),
 )
 """e^r for |r| <= ln(2)/2; lowest power first; error 2^-51.54."""
+EXPM1 = (
+    float.fromhex("0x1.0000000000000p+0"),
+    float.fromhex("0x1.0000000000005p-1"),
+    float.fromhex("0x1.5555555555530p-3"),
+    float.fromhex("0x1.555555555211ep-5"),
+    float.fromhex("0x1.111111111a277p-7"),
+    float.fromhex("0x1.6c16c17f29cdep-10"),
+    float.fromhex("0x1.a01a0170fbe23p-13"),
+    float.fromhex("0x1.a019a6b20bfc6p-16"),
+    float.fromhex("0x1.71de8e76383a6p-19"),
+    float.fromhex("0x1.28a27e8a44411p-22"),
+    float.fromhex("0x1.ae6434b7a6fd6p-26"),
+)
+"""(e^r - 1)/r for |r| <= ln(2)/2; lowest power first; error 2^-55.38."""

@@ -1,0 +1,105 @@
+"""Constants of the f32 error function: printed by `python -m tools.constants`, never edited by hand."""
+
+from __future__ import annotations
+
+WIDTH = float.fromhex("0x1.f800000000000p-1")
+ERF_PIECES = (
+    (
+        float.fromhex("0x1.0b2425402d642p+0"),
+        float.fromhex("0x1.4dff41353c1c6p-1"),
+        float.fromhex("0x1.9fe4a71be26e3p-2"),
+        float.fromhex("0x1.293710421f89dp-2"),
+    ),
+    (
+        float.fromhex("-0x1.4882cc1070f9bp-2"),
+        float.fromhex("-0x1.6bf5d53deab5dp-2"),
+        float.fromhex("-0x1.4fcb99622ea9ap-3"),
+        float.fromhex("-0x1.590e8171f7a2cp-4"),
+    ),
+    (
+        float.fromhex("-0x1.ded99db1bbe64p-3"),
+        float.fromhex("0x1.cfa15574e7a32p-4"),
+        float.fromhex("0x1.0611f5872a95ep-4"),
+        float.fromhex("0x1.907b0cef7f1f1p-6"),
+    ),
+    (
+        float.fromhex("0x1.53ad96f356a14p-3"),
+        float.fromhex("0x1.490efe222152dp-6"),
+        float.fromhex("-0x1.68c3489124d9fp-6"),
+        float.fromhex("-0x1.cfd1a4862f38ap-8"),
+    ),
+    (
+        float.fromhex("0x1.191b48e7c2f18p-5"),
+        float.fromhex("-0x1.5c4d59ab42f3ap-5"),
+        float.fromhex("0x1.433640fcd552ap-8"),
+        float.fromhex("0x1.09ab717a23197p-9"),
+    ),
+    (
+        float.fromhex("-0x1.9a18bbf895abcp-5"),
+        float.fromhex("0x1.1412df7c75fc9p-6"),
+        float.fromhex("0x1.8bce29feb5a17p-11"),
+        float.fromhex("-0x1.237515621919ep-11"),
+    ),
+    (
+        float.fromhex("-0x1.146de5539c662p-11"),
+        float.fromhex("0x1.1d7913d315365p-9"),
+        float.fromhex("-0x1.88fe4919569a3p-10"),
+        float.fromhex("0x1.139e6fcf86d59p-13"),
+    ),
+    (
+        float.fromhex("0x1.60d76d2b431cap-7"),
+        float.fromhex("-0x1.1e042ed8a3c70p-8"),
+        float.fromhex("0x1.9e8a2cd978dc5p-11"),
+        float.fromhex("-0x1.1323464893e27p-16"),
+    ),
+    (
+        float.fromhex("-0x1.30c64e52f6fc8p-10"),
+        float.fromhex("0x1.2303855239c01p-10"),
+        float.fromhex("-0x1.741e6648abc72p-13"),
+        float.fromhex("-0x1.fb35c0937c0abp-18"),
+    ),
+    (
+        float.fromhex("-0x1.d4f7f116bf586p-10"),
+        float.fromhex("0x1.b3b8ee2aab395p-12"),
+        float.fromhex("-0x1.5f1c651900b0cp-15"),
+        float.fromhex("0x1.f0585cc5d12f7p-18"),
+    ),
+    (
+        float.fromhex("0x1.7a25b49e78ec9p-12"),
+        float.fromhex("-0x1.3889cd331a8f1p-12"),
+        float.fromhex("0x1.8eb568ecf1046p-15"),
+        float.fromhex("-0x1.db5ac44b4ec26p-19"),
+    ),
+    (
+        float.fromhex("0x1.f5edd30394464p-13"),
+        float.fromhex("0x1.00772a2fefd11p-16"),
+        float.fromhex("-0x1.e06faa284e780p-17"),
+        float.fromhex("0x1.1a059020a7bf7p-20"),
+    ),
+    (
+        float.fromhex("-0x1.23d2f89ea147fp-14"),
+        float.fromhex("0x1.3f5cf69580273p-15"),
+        float.fromhex("-0x1.daeab97690189p-21"),
+        float.fromhex("-0x1.c93f292dab76dp-24"),
+    ),
+    (
+        float.fromhex("-0x1.b8002703a68d8p-16"),
+        float.fromhex("-0x1.5cf9b8b01772cp-17"),
+        float.fromhex("0x1.23bbd5c0e2a63p-19"),
+        float.fromhex("-0x1.4f2ac8bfd93b3p-24"),
+    ),
+    (
+        float.fromhex("0x1.381564c04d752p-17"),
+        float.fromhex("-0x1.548be6f6f792dp-19"),
+        float.fromhex("-0x1.2e5c42cbe746ap-21"),
+        float.fromhex("0x1.aae764130d83ap-25"),
+    ),
+    (
+        float.fromhex("0x1.22ffda91db9a5p-19"),
+        float.fromhex("0x1.9b8cbf1aebc6fp-20"),
+        float.fromhex("-0x1.f73a8d6de9eb2p-25"),
+        float.fromhex("-0x1.a0880f0312be4p-27"),
+    ),
+)
+"""erf(x)/x in x - (j + 1/2) WIDTH, a row for each power, the lowest first, a column for each j;
+errors 2^-50.8, 2^-53.57, 2^-52.67, 2^-53.58."""

@@ -1,0 +1,40 @@
+"""erf in f32: four polynomials, picked by lookups of their coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpmath import erf, mpf, pi, sqrt
+
+from tools.constants.minimax import Fit, minimax
+from tools.constants.printing import header, scalar
+
+PATH = "repro/numerics/elementary/f32/error_function_constants.py"
+PIECES = 4
+WIDTH = mpf(63) / 64
+"""Four pieces reach 3.9375; from 3.9193 on erf rounds to 1."""
+DEGREE = 15
+
+
+def erf_over_argument(x: mpf) -> mpf:
+    return erf(x) / x if x > mpf(2) ** -80 else 2 / sqrt(pi)
+
+
+def piece(number: int) -> Fit:
+    centre = (number + mpf(1) / 2) * WIDTH
+    return minimax(lambda t: erf_over_argument(centre + t), -WIDTH / 2, WIDTH / 2, range(DEGREE + 1))
+
+
+def lines() -> Iterator[str]:
+    fits = [piece(number) for number in range(PIECES)]
+    yield header("the f32 error function")
+    yield from scalar("WIDTH", WIDTH)
+    yield "ERF_PIECES = ("
+    for power in range(DEGREE + 1):
+        yield "    ("
+        yield from (f'        float.fromhex("{fit.coefficients[power].hex()}"),' for fit in fits)
+        yield "    ),"
+    yield ")"
+    errors = ", ".join(fit.bits for fit in fits)
+    yield '"""erf(x)/x in x - (j + 1/2) WIDTH, a row for each power, the lowest first, a column for each j;'
+    yield f'errors {errors}."""'
