@@ -144,25 +144,21 @@ def select(condition: Value, then: Pair | Value, otherwise: Pair | Value) -> Pai
     )
 
 
-def lookup(table: Sequence[Sequence[float]], index: Value) -> list[Value]:
-    """The words of entry `index` (i64; the last entry beyond the end), by selects on the index's bits."""
-    bits = [((index >> bit) & 1).differs(0) for bit in range((len(table) - 1).bit_length())]
-    columns = [[f64(word) for word in column] for column in zip(*table, strict=True)]
-    return [_choose(column, bits) for column in columns]
-
-
-def _choose(entries: list[Value], bits: list[Value]) -> Value:
-    for bit in bits:
-        if len(entries) % 2:
-            entries = [*entries, entries[-1]]
-        pairs = zip(entries[::2], entries[1::2], strict=True)
-        entries = [even if even == odd else value.select(bit, odd, even) for even, odd in pairs]
-    return entries[0]
+def lookup(entries: Sequence[float], index: Value) -> Value:
+    """Entry `index` (i64, 0 and up; past the end it is any), by selects on the index's bits."""
+    left = [f64(entry) for entry in entries]
+    bit = 0
+    while len(left) > 1:
+        odd = ((index >> bit) & 1).differs(0)
+        left = [*left, left[-1]] if len(left) % 2 else left
+        left = [value.select(odd, second, first) for first, second in zip(left[::2], left[1::2], strict=True)]
+        bit += 1
+    return left[0]
 
 
 def lookup_pair(table: Sequence[Sequence[float]], index: Value) -> Pair:
     """Entry `index` of a table of pairs."""
-    high, low = lookup(table, index)
+    high, low = (lookup(column, index) for column in zip(*table, strict=True))
     return Pair(high, low)
 
 

@@ -14,6 +14,8 @@ from mpmath import (
     cbrt,
     chebyfit,
     cos,
+    erfc,
+    exp,
     factorial,
     floor,
     log,
@@ -22,6 +24,7 @@ from mpmath import (
     pi,
     sin,
     sinh,
+    sqrt,
     tan,
     tanh,
     taylor,
@@ -117,8 +120,8 @@ def trigonometry() -> Iterator[str]:
     yield from constant("PI", "pi.", words(pi))
     yield from constant("TWO_OVER_PI", "2 / pi, to 2^-318.", words(2 / pi, 6))
     nodes = [mpf(j) / 16 for j in range(14)]
-    comment = "sin(j/16) and cos(j/16), j = 0..13."
-    yield from table("SINES", comment, [words(sin(x)) + words(cos(x)) for x in nodes])
+    yield from table("SINES", "sin(j/16), j = 0..13.", [words(sin(x)) for x in nodes])
+    yield from table("COSINES", "cos(j/16), j = 0..13.", [words(cos(x)) for x in nodes])
     signs = [(-1) ** k for k in range(9)]
     yield from coefficients("SIN", "-1/3!, 1/5!, ...", [signs[k] / factorial(2 * k + 1) for k in range(1, 8)], 3)
     yield from coefficients("VERSINE", "1/2!, -1/4!, ...", [-signs[k] / factorial(2 * k) for k in range(1, 9)], 4)
@@ -132,6 +135,35 @@ def roots() -> Iterator[str]:
     yield from constant("CUBE_ROOT", comment, [float(value) for value in start])
 
 
+ERFC_FIRST, ERFC_WIDTH, ERFC_PIECES = mpf(-3) / 4, mpf(21) / 64, 4
+
+
+def scaled_erfc(t: Real) -> Real:
+    """(1 + 2x) e^(x^2) erfc(x), smooth and near 1, where t = (x - 3) / (x + 3)."""
+    x = 3 * (1 + t) / (1 - t)
+    return (1 + 2 * x) * exp(x * x) * erfc(x)
+
+
+def erfc_piece(number: int) -> list[Real]:
+    """Coefficients in t less the middle of the piece, lowest power first, within 2^-105."""
+    middle = ERFC_FIRST + (number + mpf(1) / 2) * ERFC_WIDTH
+    ends = [-ERFC_WIDTH / 2, ERFC_WIDTH / 2]
+    found, error = chebyfit(lambda u: scaled_erfc(middle + u), ends, 24, error=True)
+    assert error < mpf(2) ** -108
+    return list(reversed(found))
+
+
+def error_function() -> Iterator[str]:
+    terms = [(-1) ** k * 2 / sqrt(pi) / (factorial(k) * (2 * k + 1)) for k in range(22)]
+    yield from coefficients("ERF", "2/sqrt(pi) (-1)^k / (k! (2k + 1)).", terms, 12)
+    yield from constant("ERFC_FIRST", "Where the first piece begins.", [float(ERFC_FIRST)])
+    yield from constant("ERFC_WIDTH", "The width of a piece.", [float(ERFC_WIDTH)])
+    rows = [[words(c) for c in row] for row in zip(*map(erfc_piece, range(ERFC_PIECES)), strict=True)]
+    high, low = ([[parts[which] for parts in row] for row in rows] for which in (0, 1))
+    yield from table("ERFC_HIGH", "By power, then by piece: (1 + 2x) e^(x^2) erfc(x), high words.", high)
+    yield from table("ERFC_LOW", "Their low words, where they are needed.", low[:12])
+
+
 def tiny_arguments() -> Iterator[str]:
     functions = {"TAN": tan, "ASIN": asin, "SINH": sinh, "TANH": tanh, "ASINH": asinh, "ATANH": atanh}
     for name, function in functions.items():
@@ -141,7 +173,7 @@ def tiny_arguments() -> Iterator[str]:
 
 def main() -> None:
     sys.stdout.write(HEADER)
-    for section in (exponentials, logarithms, trigonometry, tiny_arguments, roots):
+    for section in (exponentials, logarithms, trigonometry, tiny_arguments, roots, error_function):
         sys.stdout.write("\n" + "\n".join(section()) + "\n")
 
 

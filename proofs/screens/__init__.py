@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proofs.double_double import Pair
-from proofs.screens import exponential, inverse_trigonometric, logarithm, roots, trigonometric
+from proofs.screens import error_function, exponential, inverse_trigonometric, logarithm, roots, trigonometric
 
 Interval = tuple[float, float]
 
@@ -57,6 +57,8 @@ _ALL = (
     Screen("acos", inverse_trigonometric.acos, -98, (_ARC,)),
     Screen("atan", inverse_trigonometric.atan, -98, (_WHOLE,)),
     Screen("atan2", inverse_trigonometric.atan2, -98, (_WHOLE, _WHOLE)),
+    Screen("erf", error_function.erf, -98, (_WHOLE,)),
+    Screen("erfc", error_function.erfc, -98, ((-(2.0**500), error_function.GREATEST),)),
     Screen("cbrt", roots.cbrt, -98, (_WHOLE,)),
     Screen("rsqrt", roots.rsqrt, -98, (_POSITIVE,)),
     Screen("pow", roots.pow, -93, (_POSITIVE, _WHOLE)),

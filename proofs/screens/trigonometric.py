@@ -9,7 +9,7 @@ from proofs.double_double import (
     constant,
     exact_product,
     exactly,
-    lookup,
+    lookup_pair,
     select,
     series,
     square,
@@ -58,8 +58,7 @@ def _at_node(r: Pair) -> tuple[Pair, Pair, Pair, Pair]:
     z = square(d)
     sine = add_smaller(d, (z * series(z, constants.SIN, constants.SIN_TRAILING)) * d)
     versine = z * series(z, constants.VERSINE, constants.VERSINE_TRAILING)
-    words = lookup(constants.SINES, j)
-    return Pair(words[0], words[1]), Pair(words[2], words[3]), sine, versine
+    return lookup_pair(constants.SINES, j), lookup_pair(constants.COSINES, j), sine, versine
 
 
 def _sine(r: Pair, cosine: Value) -> Pair:
