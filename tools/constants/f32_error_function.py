@@ -21,14 +21,14 @@ def erf_over_argument(x: mpf) -> mpf:
 
 
 def piece(number: int) -> Fit:
-    centre = (number + mpf(1) / 2) * WIDTH
-    return minimax(lambda t: erf_over_argument(centre + t), -WIDTH / 2, WIDTH / 2, range(DEGREE + 1))
+    centre, half = number + mpf(1) / 2, mpf(1) / 2
+    return minimax(lambda t: erf_over_argument((centre + t) * WIDTH), -half, half, range(DEGREE + 1))
 
 
 def lines() -> Iterator[str]:
     fits = [piece(number) for number in range(PIECES)]
     yield header("the f32 error function")
-    yield from scalar("WIDTH", WIDTH)
+    yield from scalar("PIECES_A_UNIT", 1 / WIDTH)
     yield "ERF_PIECES = ("
     for power in range(DEGREE + 1):
         yield "    ("
@@ -36,5 +36,5 @@ def lines() -> Iterator[str]:
         yield "    ),"
     yield ")"
     errors = ", ".join(fit.bits for fit in fits)
-    yield '"""erf(x)/x in x - (j + 1/2) WIDTH, a row for each power, the lowest first, a column for each j;'
+    yield '"""erf(x)/x in t, |t| <= 1/2, where x PIECES_A_UNIT = j + 1/2 + t: a row for each power, the lowest first, a column for each j;'
     yield f'errors {errors}."""'

@@ -14,9 +14,9 @@ _ONE = 3.93
 def erf(x: Value) -> Value:
     """x P(|x|), with the polynomial of the piece that |x| lies in: each coefficient is looked up."""
     wide = clamp(x, -_ONE, _ONE).to(F64)
-    place = abs(wide) - k.WIDTH / 2
-    shifted = fma(place, 1.0 / k.WIDTH, _SHIFTER)
-    t = fma(shifted - _SHIFTER, -k.WIDTH, place)
+    place = fma(abs(wide), k.PIECES_A_UNIT, -0.5)
+    shifted = place + _SHIFTER
+    t = place - (shifted - _SHIFTER)
     piece = shifted.as_bits(I64)
     total = lookup(piece, k.ERF_PIECES[-1])
     for row in reversed(k.ERF_PIECES[:-1]):

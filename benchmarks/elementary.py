@@ -1,0 +1,184 @@
+"""Elementary functions on one core, arrays in L2, beside NumPy, PyTorch and ONNX Runtime in one run.
+
+    python -m benchmarks.elementary [NAME...] [--elements 65536] [--rounds 40] [--json FILE]
+
+Nanoseconds an element: the median over rounds in which everybody runs in turn on the same f32 array, writing into an
+array of its own that exists before. Ours are compiled kernels, called as a session calls them; a peer that is not
+installed, or has no such function, has a dash. `x exp` is our time over our exp's. Peers round correctly in no mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+from rich.console import Console
+from rich.table import Table
+
+from passes.schedule import schedule
+from repro.ir.loops import Axis, BufferParameter, Kernel, Store, load
+from repro.ir.program import PARAMETER, Buffer, Call, Program
+from repro.ir.types import F32, I64, Array
+from repro.machines import CPUS, Machine
+from repro.numerics.elementary import FUNCTIONS
+from repro.numerics.elementary.value import Value
+from repro.runtime.session import CpuExecutable
+from repro.targets import cpu
+
+Run = Callable[[], object]
+HERE = [machine for machine in CPUS.values() if cpu.runs_here(machine) is None]
+ONNX_NAMES = {
+    "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
+    "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
+    "atanh": "Atanh", "sigmoid": "Sigmoid",
+}  # fmt: skip
+NUMPY_NAMES = {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
+}  # fmt: skip
+RANGES = {
+    "log": (0.0, 100.0), "log2": (0.0, 100.0), "log10": (0.0, 100.0), "log1p": (-1.0, 100.0), "asin": (-1.0, 1.0),
+    "acos": (-1.0, 1.0), "atanh": (-1.0, 1.0), "acosh": (1.0, 100.0), "rsqrt": (0.0, 100.0), "sin": (-65536.0, 65536.0),
+    "cos": (-65536.0, 65536.0), "erf": (-4.0, 4.0), "erfc": (-4.0, 10.0), "tanh": (-10.0, 10.0),
+}  # fmt: skip
+"""Arguments are uniform in these; elsewhere in (-20, 20)."""
+
+
+def sigmoid(x: Value) -> Value:
+    """The composite's formula: 1 / (1 + exp(-x)) in f32."""
+    return 1.0 / (1.0 + Value(FUNCTIONS["exp"]((-x).expr)))
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    times: dict[str, float]
+    """Nanoseconds an element, by who ran."""
+
+
+def ours(name: str, x: Array, machine: Machine) -> CpuExecutable:
+    """An executable that computes the function of x into its second buffer."""
+    axis = Axis(I64, (0, x.size), ())
+    argument = load(F32, 0, axis)
+    value = sigmoid(Value(argument)).expr if name == "sigmoid" else FUNCTIONS[name](argument)
+    parameters = (BufferParameter(F32, x.size, False), BufferParameter(F32, x.size, True))
+    kernel = Kernel(parameters, (), (axis,), 0, (Store(1, axis, value),))
+    buffers = tuple(Buffer(F32, x.size, PARAMETER, number) for number in range(2))
+    program = Program((kernel,), buffers, (), (Call(0, (0, 1)),), 0)
+    chosen = [schedule(kernel, machine)]
+    objects = [cpu.compile_kernel(kernel.text, chosen[0], machine), cpu.compile_program(program, chosen, machine)]
+    made = CpuExecutable(program, cpu.load(objects), cpu.scratch_bytes(program, chosen), 1)
+    made.set_parameter(0, x)
+    made.set_parameter(1, np.zeros_like(x))
+    return made
+
+
+def numpy_call(name: str, x: Array) -> Run | None:
+    function = getattr(np, NUMPY_NAMES.get(name, name), None)
+    if function is None:
+        return None
+    out = np.empty_like(x)
+    return lambda: function(x, out=out)
+
+
+def torch_call(name: str, x: Array) -> Run | None:
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    torch.set_num_threads(1)
+    function = getattr(torch, name, None)
+    if function is None:
+        return None
+    given, out = torch.from_numpy(x), torch.empty(x.size)
+    return lambda: function(given, out=out)
+
+
+def onnxruntime_call(name: str, x: Array) -> Run | None:
+    if name not in ONNX_NAMES:
+        return None
+    a, b = (helper.make_tensor_value_info(v, TensorProto.FLOAT, [x.size]) for v in "ab")
+    graph = helper.make_graph([helper.make_node(ONNX_NAMES[name], ["a"], ["b"])], name, [a], [b])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.checker.check_model(model)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("a", onnxruntime.OrtValue.ortvalue_from_numpy(x))
+    binding.bind_ortvalue_output("b", onnxruntime.OrtValue.ortvalue_from_numpy(np.empty_like(x)))
+    return lambda: session.run_with_iobinding(binding)
+
+
+def measure(name: str, elements: int, rounds: int) -> Row:
+    low, high = RANGES.get(name, (-20.0, 20.0))
+    x = np.random.default_rng(1).uniform(low, high, elements).astype(np.float32)
+    executables = [ours(name, x, machine) for machine in HERE]
+    calls: dict[str, Run | None] = {
+        machine.name.removeprefix("cpu/"): (lambda run=made.run: run([]))
+        for machine, made in zip(HERE, executables, strict=True)
+    }
+    calls |= {"NumPy": numpy_call(name, x), "PyTorch": torch_call(name, x), "ONNX Runtime": onnxruntime_call(name, x)}
+    times: dict[str, list[float]] = {who: [] for who, call in calls.items() if call is not None}
+    with np.errstate(all="ignore"):
+        for _ in range(rounds):
+            for who in times:
+                times[who].append(_seconds(calls[who]))
+    for made in executables:
+        made.close()
+    return Row(name, {who: statistics.median(each) / elements * 1e9 for who, each in times.items()})
+
+
+def _seconds(call: Run | None, repeats: int = 5) -> float:
+    assert call is not None
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def show(rows: list[Row], elements: int) -> None:
+    own = [machine.name.removeprefix("cpu/") for machine in HERE]
+    peers = ["NumPy", "PyTorch", "ONNX Runtime"]
+    columns = ["function"]
+    for who in own:
+        columns += [who, "x exp"]
+    table = Table(*columns, *peers, title=f"ns an element, f32, {elements} elements, one core")
+    base = next((row for row in rows if row.name == "exp"), None)
+    for row in rows:
+        cells = [row.name]
+        for who in own:
+            cells += [f"{row.times[who]:.3f}", "-" if base is None else f"{row.times[who] / base.times[who]:.2f}"]
+        cells += [f"{row.times[who]:.3f}" if who in row.times else "-" for who in peers]
+        table.add_row(*cells)
+    Console(width=120).print(table)
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", default=[*FUNCTIONS, "sigmoid"])
+    parser.add_argument("--elements", type=int, default=65536)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    rows = [measure(name, options.elements, options.rounds) for name in options.names]
+    show(rows, options.elements)
+    if options.json is not None:
+        options.json.write_text(json.dumps({row.name: row.times for row in rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
