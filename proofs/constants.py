@@ -281,5 +281,8 @@ ERFC_LOW = (
     _words("0x1.67cad1f2bbcc1p-69 0x1.4aa93c79b3ec6p-67 0x1.94aa029c76171p-65 0x1.c571a670e9f88p-66"),
     _words("0x1.19c9fd0226651p-67 -0x1.718784d319b9ap-66 -0x1.3fafeaed25015p-72 -0x1.9bb44c3a56ecbp-68"),
     _words("0x1.26bfcecf907dfp-68 0x1.ff3fcea7e69a7p-71 0x1.d48ebc46473b7p-68 0x1.bcd554942f4f6p-71"),
+    _words("0x1.be19acbf3331ep-74 0x1.7ba8e663b0e59p-69 -0x1.95867fff5bea3p-72 0x1.0ef09119e0ecep-69"),
+    _words("-0x1.dc5fff0bd45b3p-76 -0x1.ebfdb5f339028p-74 -0x1.cff235f66f7dep-76 -0x1.e1d266f052f37p-71"),
+    _words("-0x1.f37ab217234f1p-75 -0x1.1ad9b577fc6bap-74 -0x1.4f4a53386dbf5p-76 0x1.2179b3f0a0980p-73"),
 )
 """Their low words, where they are needed."""

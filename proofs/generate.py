@@ -145,7 +145,7 @@ def scaled_erfc(t: Real) -> Real:
 
 
 def erfc_piece(number: int) -> list[Real]:
-    """Coefficients in t less the middle of the piece, lowest power first, within 2^-105."""
+    """Coefficients in t less the middle of the piece, lowest power first, within 2^-108."""
     middle = ERFC_FIRST + (number + mpf(1) / 2) * ERFC_WIDTH
     ends = [-ERFC_WIDTH / 2, ERFC_WIDTH / 2]
     found, error = chebyfit(lambda u: scaled_erfc(middle + u), ends, 24, error=True)
@@ -161,7 +161,7 @@ def error_function() -> Iterator[str]:
     rows = [[words(c) for c in row] for row in zip(*map(erfc_piece, range(ERFC_PIECES)), strict=True)]
     high, low = ([[parts[which] for parts in row] for row in rows] for which in (0, 1))
     yield from table("ERFC_HIGH", "By power, then by piece: (1 + 2x) e^(x^2) erfc(x), high words.", high)
-    yield from table("ERFC_LOW", "Their low words, where they are needed.", low[:12])
+    yield from table("ERFC_LOW", "Their low words, where they are needed.", low[:15])
 
 
 def tiny_arguments() -> Iterator[str]:
@@ -171,10 +171,16 @@ def tiny_arguments() -> Iterator[str]:
         yield from coefficients(f"{name}_TINY", comment, odd_terms(function, 5), 2)
 
 
+SECTIONS = (exponentials, logarithms, trigonometry, tiny_arguments, roots, error_function)
+
+
+def module_text() -> str:
+    """The whole of constants.py."""
+    return HEADER + "".join("\n" + "\n".join(section()) + "\n" for section in SECTIONS)
+
+
 def main() -> None:
-    sys.stdout.write(HEADER)
-    for section in (exponentials, logarithms, trigonometry, tiny_arguments, roots, error_function):
-        sys.stdout.write("\n" + "\n".join(section()) + "\n")
+    sys.stdout.write(module_text())
 
 
 if __name__ == "__main__":
