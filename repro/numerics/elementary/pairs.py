@@ -1,22 +1,32 @@
-"""Unevaluated sums of two f64 (double-double), for sequences that need more than 53 bits half-way.
+"""Unevaluated sums of two f64s, |low| <= half an ulp of high: about 106 bits.
 
-A pair is (high, low) with |low| at most about an ulp of high. Error-free transforms: Knuth's and Dekker's sums,
-and the product by fma; the rest after Joldes, Muller and Popescu, "Tight and rigorous error bounds for basic
-building blocks of double-word arithmetic" (ACM TOMS 44, 2017), without their last renormalisations where a
-following step does not need them.
+Sources: Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, The Art of
+Computer Programming 2, 4.2.2; Joldes, Muller, Popescu, "Tight and rigorous error bounds for basic building blocks of
+double-word arithmetic" (2017).
 """
 
 from __future__ import annotations
 
-from repro.numerics.elementary.value import Number, Value, fast_two_sum, fma, sqrt, two_sum
-
-__all__ = ["Pair", "divide", "fast_two_sum", "multiply", "root", "square", "two_product", "two_sum"]
+from repro.numerics.elementary.value import Number, Value, fma, sqrt
 
 Pair = tuple[Value, Value]
 
 
+def two_sum(a: Value, b: Value) -> Pair:
+    """(s, e): s = fl(a + b), s + e = a + b (Knuth)."""
+    s = a + b
+    back = s - a
+    return s, (a - (s - back)) + (b - back)
+
+
+def fast_two_sum(a: Value, b: Value) -> Pair:
+    """(s, e) as two_sum, for |a| >= |b| or a = 0 (Dekker)."""
+    s = a + b
+    return s, b - (s - a)
+
+
 def two_product(a: Value, b: Value | Number) -> Pair:
-    """(p, e): p = fl(a * b), p + e = a * b, unless e underflows."""
+    """(p, e): p = fl(a * b), p + e = a * b."""
     p = a * b
     return p, fma(a, b, -p)
 
@@ -33,7 +43,7 @@ def multiply(a: Pair, b: Pair) -> Pair:
 
 
 def divide(a: Pair, b: Pair) -> Pair:
-    """a / b to about 2^-102, by one division: its quotient and its remainder times the reciprocal."""
+    """a / b to about 2^-102, by one division; |low| may reach two ulps of high."""
     reciprocal = 1.0 / b[0]
     q = a[0] * reciprocal
     rest = fma(-q, b[0], a[0]) + (a[1] - q * b[1])
@@ -41,6 +51,6 @@ def divide(a: Pair, b: Pair) -> Pair:
 
 
 def root(a: Pair) -> Pair:
-    """sqrt(a) to about 2^-102, for a normal a > 0."""
+    """sqrt(a) to about 2^-102, for a > 0 well inside the normal range."""
     r = sqrt(a[0])
     return r, (fma(-r, r, a[0]) + a[1]) / (r + r)
