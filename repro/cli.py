@@ -98,6 +98,7 @@ def _build_parser(commands: Any) -> None:
     golden = made.add_mutually_exclusive_group()
     golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
     golden.add_argument("--golden-seed", type=_seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
+    made.add_argument("--seed", type=_seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -214,6 +215,7 @@ def build(options: argparse.Namespace) -> int:
             targets=options.targets,
             inputs=inputs,
             golden_seed=options.golden_seed,
+            seed=options.seed,
             force=options.force,
             progress=progress,
         )

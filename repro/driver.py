@@ -62,20 +62,23 @@ def build(
     targets: str | Sequence[str] = ("cpu",),
     inputs: Mapping[str, Array] | None = None,
     golden_seed: int = 0,
+    seed: int = 0,
     force: bool = False,
     progress: Progress = _silent,
 ) -> LoadedArtifact:
     """Compile a model (a path, or a ModelProto) to the artifact folder `out` (default: `<model>.repro`).
 
     `bind` fixes dimensions by name or as `INPUT[AXIS]`, `set` fixes values of inputs; golden inputs are
-    `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. The identical artifact at `out` is
-    left alone; anything else there is replaced only with `force`. Raises ReproError.
+    `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random
+    nodes that have none of their own. The identical artifact at `out` is left alone; anything else there is replaced
+    only with `force`. Raises ReproError.
     """
     folder = _output_folder(model, out)
     layout.check_place(folder, force)
     names = _split(targets)
-    if not 0 <= golden_seed < 1 << 64:
-        raise ReproError("the golden seed is out of range", found=str(golden_seed), expected="0..2^64-1")
+    for what, given in (("seed", seed), ("golden seed", golden_seed)):
+        if not 0 <= given < 1 << 64:
+            raise ReproError(f"the {what} is out of range", found=str(given), expected="0..2^64-1")
     request = building.Request(
         model=load_model(model),
         bind=dict(bind or {}),
@@ -83,6 +86,7 @@ def build(
         targets=building.expand_targets(names),
         inputs=inputs,
         golden_seed=golden_seed,
+        seed=seed,
     )
     found = default_cache()
     built = building.build(request, found, progress)

@@ -61,6 +61,8 @@ class Request:
     targets: tuple[str, ...]
     inputs: Mapping[str, Array] | None
     golden_seed: int
+    seed: int
+    """Key of random nodes that have none of their own (rule 16)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
     """Build an artifact. Raises ReproError for a model or parameters that cannot be built."""
     progress("import", 0, 1)
     shapes = None if request.inputs is None else {name: array.shape for name, array in request.inputs.items()}
-    imported = import_model(request.model, request.bind, request.set, shapes)
+    imported = import_model(request.model, request.bind, request.set, shapes, request.seed)
     progress("import", 1, 1)
     known = {slot.name: slot.initial for slot in imported.parameters}
     stored = source.store(request.model.proto, lambda tensor: _raw(request.model, tensor, known.get(tensor.name)))
@@ -117,6 +119,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
             targets=request.targets,
             golden_inputs="drawn" if request.inputs is None else "given",
             golden_seed=hex64(request.golden_seed),
+            seed=hex64(request.seed),
         ),
         source=Source(stored.model.digest, imported.opsets),
         entries=(entry,),

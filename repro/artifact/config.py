@@ -66,6 +66,7 @@ class Build:
     golden_inputs: str
     """`drawn` from `golden_seed`, or `given`: then they are blobs of the golden run."""
     golden_seed: str
+    seed: str
 
 
 @dataclass(frozen=True)

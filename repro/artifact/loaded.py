@@ -96,7 +96,7 @@ class LoadedArtifact:
 
     def _reference(self) -> sessions.ReferenceExecutable:
         request = request_of(self._stored)
-        imported = import_model(request.model, request.bind, request.set, shapes_of(request))
+        imported = import_model(request.model, request.bind, request.set, shapes_of(request), request.seed)
         lowered = pipeline.run(imported.graph, imported.locations)
         reporting = lowered.graph if lowered.checked else None
         return sessions.ReferenceExecutable(imported.graph, reporting, [slot.initial for slot in imported.parameters])
@@ -120,6 +120,7 @@ def request_of(stored: Stored) -> Request:
         if given and run is not None
         else None,
         golden_seed=int(build.golden_seed, 16),
+        seed=int(build.seed, 16),
     )
 
 

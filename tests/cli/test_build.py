@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 import repro
 from repro import cli
@@ -110,6 +111,22 @@ def test_golden_seed_changes_the_golden_run_alone(tmp_path: Path) -> None:
     two = repro.build(MODEL, tmp_path / "two", bind={"N": 2}, golden_seed=1)
     assert one.config.golden != two.config.golden
     assert (one.config.targets, one.graph_digest) == (two.config.targets, two.graph_digest)
+
+
+def test_seed_is_the_key_of_unseeded_random_nodes(tmp_path: Path) -> None:
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [64])
+    node = helper.make_node("RandomUniform", [], ["y"], shape=[64])
+    model = helper.make_model(helper.make_graph([node], "random", [], [y]), opset_imports=[helper.make_opsetid("", 21)])
+    built = [repro.build(model, tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    drawn = []
+    for artifact in built:
+        assert repro.verify(artifact.folder / "artifact.json").exit_code == 0
+        with artifact.session() as session:
+            drawn.append(session.run({})["y"])
+    assert built[0].graph_digest != built[1].graph_digest
+    assert not np.array_equal(*drawn)
+    again = repro.build(model, tmp_path / "again", seed=1)
+    assert again.id == built[1].id
 
 
 # ── run ─────────────────────────────────────────────────────────────────────────────────────────────

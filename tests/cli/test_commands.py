@@ -26,6 +26,7 @@ def sample(tmp_path: Path) -> Path:
         ["nothing"],
         ["build"],
         ["build", "m.onnx", "--golden-seed", "-1"],
+        ["build", "m.onnx", "--seed", "1.5"],
         ["build", "m.onnx", "--golden-seed", "1", "--inputs", "f.npz"],
         ["build", "m.onnx", "--targets", "cpu,"],
         ["build", "m.onnx", "--bind", "N"],

@@ -36,5 +36,5 @@ def lines() -> Iterator[str]:
         yield "    ),"
     yield ")"
     errors = ", ".join(fit.bits for fit in fits)
-    yield '"""erf(x)/x in t, |t| <= 1/2, where x PIECES_A_UNIT = j + 1/2 + t: a row for each power, the lowest first, a column for each j;'
+    yield '"""erf(x)/x in t, |t| <= 1/2, where x PIECES_A_UNIT = j + 1/2 + t: rows by power,\nthe lowest first, columns by j;'
     yield f'errors {errors}."""'

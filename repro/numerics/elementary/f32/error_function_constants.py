@@ -101,5 +101,6 @@ ERF_PIECES = (
         float.fromhex("-0x1.48e4f67c21ec1p-27"),
     ),
 )
-"""erf(x)/x in t, |t| <= 1/2, where x PIECES_A_UNIT = j + 1/2 + t: a row for each power, the lowest first, a column for each j;
+"""erf(x)/x in t, |t| <= 1/2, where x PIECES_A_UNIT = j + 1/2 + t: rows by power,
+the lowest first, columns by j;
 errors 2^-50.86, 2^-54.08, 2^-52.41, 2^-53.4."""
