@@ -72,7 +72,7 @@ def structured() -> Array:
     huge = largest * np.exp2(-np.arange(0.0, 100.0, 3.0))
     tiny = subnormal * np.array([1.0, 2.0, 3.0, 5.0, 1234567.0, 8388607.0])
     positive = np.concatenate([_powers_of_two(), _breakpoints(), _hard_turns(), huge, tiny])
-    return np.concatenate([[0.0], positive, -positive])
+    return np.unique(np.concatenate([[0.0], positive, -positive]))
 
 
 def random(rng: np.random.Generator, count: int) -> Array:
@@ -98,14 +98,14 @@ def inside(screen: Screen, position: int, x: Array) -> Array:
 
 @cache
 def arguments(name: str, count: int) -> tuple[Array, ...]:
-    """`count` arguments of that function inside its domain: structured ones, at most half, and random ones."""
+    """`count` arguments of that function inside its domain: structured ones, at most three in four, and random ones."""
     screen, rng = SCREENS[name], np.random.default_rng(len(name))
     if name == "pow":
         return _of_pow(rng, count)
     columns: list[Array] = []
     for position in range(len(screen.domain)):
         fixed = inside(screen, position, structured())
-        chosen = fixed if len(fixed) <= count // 2 else rng.choice(fixed, count // 2, replace=False)
+        chosen = fixed if 4 * len(fixed) <= 3 * count else rng.choice(fixed, 3 * count // 4, replace=False)
         drawn = inside(screen, position, random(rng, count))
         column = np.concatenate([chosen, rng.choice(drawn, count - len(chosen))])
         columns.append(rng.permutation(column) if position else column)

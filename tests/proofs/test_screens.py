@@ -19,8 +19,9 @@ from tests.proofs.arguments import arguments
 from tests.proofs.measured import compiled, error_log2, gmpy2, interpreted, truths
 from tests.targets.native import HERE, differences, same
 
-COUNT = 6000
-FEW = 400
+COUNT = 12000
+SOME = 1500
+FEW = 300
 
 _OTHER_NAMES: dict[str, Callable[..., Any]] = {"rsqrt": gmpy2.rec_sqrt, "pow": lambda x, y: x**y}
 NAMES = list(SCREENS)
@@ -111,7 +112,7 @@ def test_a_faulty_constant_is_found(case: tuple[str, str, int] | tuple[str, str]
     whole = getattr(constants, constant)
     changed = [*whole[: row[0]], _faulty(whole[row[0]], constant), *whole[row[0] + 1 :]] if row else None
     monkeypatch.setattr(constants, constant, tuple(changed) if changed else _faulty(whole, constant))
-    errors = error_log2(compiled(SCREENS[name].function, arguments(name, COUNT)), truths_of(name, COUNT))
+    errors = error_log2(compiled(SCREENS[name].function, arguments(name, SOME)), truths_of(name, SOME))
     assert np.max(errors) > SCREENS[name].error_log2
 
 
