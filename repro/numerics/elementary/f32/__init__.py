@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from repro.numerics.elementary.f32 import error_function, exponential, trigonometric
+from repro.numerics.elementary.f32 import error_function, exponential, power, trigonometric
 from repro.numerics.elementary.value import Value
 
 SEQUENCES: dict[str, Callable[..., Value]] = {
@@ -13,5 +13,6 @@ SEQUENCES: dict[str, Callable[..., Value]] = {
     "erf": error_function.erf,
     "sin": trigonometric.sin,
     "cos": trigonometric.cos,
+    "pow": power.pow,
 }
 """By name; of f32 values, to one."""
