@@ -12,7 +12,7 @@ from functools import partial
 from repro.ir.loops import Expr
 from repro.ir.types import F32, F64, Array, DType
 from repro.numerics import interpret
-from repro.numerics.elementary import error_function, exponential, f32, logarithm, power, trigonometric
+from repro.numerics.elementary import error_function, exponential, f32, f64, logarithm, power, trigonometric
 from repro.numerics.elementary.value import Value
 
 _SEQUENCES: dict[str, Callable[..., Value]] = {
@@ -52,7 +52,7 @@ def _function(name: str) -> Callable[..., Expr]:
     def build(*operands: Expr) -> Expr:
         dtype = operands[0].dtype
         if dtype is F64:
-            return _SEQUENCES[name](*map(Value, operands)).expr
+            return f64.SEQUENCES.get(name, _SEQUENCES[name])(*map(Value, operands)).expr
         if dtype is not F32:
             raise TypeError(f"{name} is not defined on {dtype}")
         if name in f32.SEQUENCES:
