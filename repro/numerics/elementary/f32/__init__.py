@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from repro.numerics.elementary.f32 import error_function, exponential, power, trigonometric
+from repro.numerics.elementary.f32 import arctangent2, error_function, exponential, power, trigonometric
 from repro.numerics.elementary.value import Value
 
 SEQUENCES: dict[str, Callable[..., Value]] = {
@@ -14,5 +14,6 @@ SEQUENCES: dict[str, Callable[..., Value]] = {
     "sin": trigonometric.sin,
     "cos": trigonometric.cos,
     "pow": power.pow,
+    "atan2": arctangent2.atan2,
 }
 """By name; of f32 values, to one."""
