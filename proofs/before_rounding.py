@@ -70,7 +70,10 @@ def measure(name: str) -> tuple[float, float]:
         kept = (abs(true.high) > 2.0**-149).expr
         return [Value(x).to(F64).expr, error.expr, kept]
 
-    run = Elementwise(pair, [F32], cpu.best_machine(), COUNT)
+    machine = cpu.best_machine()
+    if machine is None:
+        raise SystemExit("this host runs none of the CPU machines")
+    run = Elementwise(pair, [F32], machine, COUNT)
     worst = (0.0, 0.0)
     for seed in range(BLOCKS):
         given, error, kept = run.block(arguments(name, seed))
