@@ -82,7 +82,7 @@ def test_imports_go_one_way(path: Path) -> None:
         assert LEVEL[other] <= LEVEL[own], f"{path.name}:{line}: {own} may not import {module}"
 
 
-@pytest.mark.parametrize("name", ["repro", "passes", "manifests", "golden", "benchmarks", "examples"])
+@pytest.mark.parametrize("name", ["repro", "passes", "manifests", "golden", "proofs", "benchmarks", "examples"])
 def test_no_test_package_hides_a_real_one(name: str) -> None:
     """Type checkers look in tests/ first; there a package named like a real one would be found instead."""
     assert not (ROOT / "tests" / name / "__init__.py").exists()
