@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from mpmath import exp, expm1, log, mpf
 
 from tools.constants.minimax import minimax
-from tools.constants.printing import header, parts, polynomial, scalar
+from tools.constants.printing import header, parts, patches, polynomial, scalar
 
 PATH = "repro/numerics/elementary/f32/exponential_constants.py"
+
+EXP2_HARD = (0x3B429D37, 0xBCF3A937)
+"""2^x lies 2^-57 above the middle of two f32: no sum of two f64 tells."""
 
 
 def expm1_over_argument(r: mpf) -> mpf:
@@ -25,5 +28,8 @@ def lines() -> Iterator[str]:
     yield from scalar("LN2", high)
     yield from scalar("LN2_LOW", low)
     yield from polynomial("EXP", minimax(exp, -half, half, range(11)), "e^r for |r| <= ln(2)/2")
+    end = mpf(1) / 2
+    yield from polynomial("EXP2", minimax(lambda r: mpf(2) ** r, -end, end, range(11)), "2^r for |r| <= 1/2")
+    yield from patches("EXP2_PATCHES", EXP2_HARD, lambda x: mpf(2) ** x)
     fit = minimax(expm1_over_argument, -half, half, range(11))
     yield from polynomial("EXPM1", fit, "(e^r - 1)/r for |r| <= ln(2)/2")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 
-from mpmath import floor, mpf
+from mpmath import floor, log, mpf, nint
 
 from tools.constants.minimax import Fit
 
@@ -52,3 +53,15 @@ def polynomial(name: str, fit: Fit, what: str) -> Iterator[str]:
     if fit.exponents == tuple(range(len(fit.exponents))):
         powers = "lowest power first"
     yield from table(name, fit.coefficients, f"{what}; {powers}; error {fit.bits}.")
+
+
+def patches(name: str, arguments: Sequence[int], function: Callable[[mpf], mpf]) -> Iterator[str]:
+    """NAME = {bits of x: bits of f(x)}, f32 both, f(x) rounded once; for results that are normal numbers."""
+    yield f"{name} = {{"
+    for bits in arguments:
+        (x,) = struct.unpack("<f", struct.pack("<I", bits))
+        exact = function(mpf(x))
+        unit = mpf(2) ** (floor(log(abs(exact), 2)) - 23)
+        (result,) = struct.unpack("<I", struct.pack("<f", float(nint(exact / unit) * unit)))
+        yield f"    0x{bits:08X}: 0x{result:08X},"
+    yield "}"

@@ -9,6 +9,8 @@ from repro.numerics.elementary.value import Value
 
 SEQUENCES: dict[str, Callable[..., Value]] = {
     "exp": exponential.exp,
+    "exp2": exponential.exp2,
+    "expm1": exponential.expm1,
     "tanh": exponential.tanh,
     "erf": error_function.erf,
     "sin": trigonometric.sin,

@@ -19,6 +19,24 @@ EXP = (
     float.fromhex("0x1.2727b5e49d7cdp-22"),
 )
 """e^r for |r| <= ln(2)/2; lowest power first; error 2^-51.54."""
+EXP2 = (
+    float.fromhex("0x1.0000000000000p+0"),
+    float.fromhex("0x1.62e42fefa3a17p-1"),
+    float.fromhex("0x1.ebfbdff82c3b9p-3"),
+    float.fromhex("0x1.c6b08d703d489p-5"),
+    float.fromhex("0x1.3b2ab6fbde0dap-7"),
+    float.fromhex("0x1.5d87fe9cc610bp-10"),
+    float.fromhex("0x1.430912605be33p-13"),
+    float.fromhex("0x1.ffcb55e7621c5p-17"),
+    float.fromhex("0x1.62c157e16e965p-20"),
+    float.fromhex("0x1.b67410a4ba89ap-24"),
+    float.fromhex("0x1.e399347cc25afp-28"),
+)
+"""2^r for |r| <= 1/2; lowest power first; error 2^-51.68."""
+EXP2_PATCHES = {
+    0x3B429D37: 0x3F804385,
+    0xBCF3A937: 0x3F7AC6B1,
+}
 EXPM1 = (
     float.fromhex("0x1.0000000000000p+0"),
     float.fromhex("0x1.0000000000005p-1"),
