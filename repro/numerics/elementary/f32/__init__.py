@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from repro.numerics.elementary.f32 import arctangent2, error_function, exponential, power, trigonometric
+from repro.numerics.elementary.f32 import arctangent2, error_function, exponential, hyperbolic, power, trigonometric
 from repro.numerics.elementary.value import Value
 
 SEQUENCES: dict[str, Callable[..., Value]] = {
@@ -17,5 +17,7 @@ SEQUENCES: dict[str, Callable[..., Value]] = {
     "cos": trigonometric.cos,
     "pow": power.pow,
     "atan2": arctangent2.atan2,
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
 }
 """By name; of f32 values, to one."""
