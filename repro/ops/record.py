@@ -45,7 +45,19 @@ class NotDifferentiable:
 
 GradientRule = Callable[[Node, tuple[Value, ...]], tuple[Value | None, ...]]
 """From the cotangents of the results: one cotangent for each operand (None: no path)."""
-Gradient = GradientRule | NotDifferentiable | Pending
+
+Differentiate = Callable[[Sequence[tuple[Value, Value]], Sequence[Value]], tuple[Value | None, ...]]
+"""Reverse mode over a graph, `repro.autodiff.cotangents`: from pairs (value, its cotangent), those of other values."""
+
+
+@dataclass(frozen=True)
+class RegionGradient:
+    """The gradient of an op with regions: a rule that is given reverse mode, to differentiate them."""
+
+    rule: Callable[[Node, tuple[Value, ...], Differentiate], tuple[Value | None, ...]]
+
+
+Gradient = GradientRule | RegionGradient | NotDifferentiable | Pending
 
 Access = Callable[[tuple[Expr, ...]], Expr]
 """A value as a function of its index: gives the scalar expression of that element."""
