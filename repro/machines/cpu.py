@@ -20,7 +20,7 @@ X86_64_V3 = Machine(
     tile_vectors=2,
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
-    permuted_f64=4,
+    permute_bits=256,
 )
 X86_64_V4 = Machine(
     name="cpu/x86-64-v4",
@@ -33,7 +33,7 @@ X86_64_V4 = Machine(
     tile_vectors=2,
     l1_bytes=32 << 10,
     l2_bytes=1 << 20,
-    permuted_f64=8,
+    permute_bits=512,
 )
 AARCH64 = Machine(
     name="cpu/aarch64",

@@ -13,8 +13,8 @@ class Machine:
 
     `vector_bits` and `registers` describe the vector unit; cache sizes are bytes. `tile_rows` by
     `tile_vectors` accumulators fill the registers of a contraction. `reduction_lanes` is the width at which
-    a reduction runs along its own axis (1: in scalars). `permuted_f64` is the number of f64 entries of a table
-    that one instruction looks up in a register (0: there is none).
+    a reduction runs along its own axis (1: in scalars). `permute_bits` is the width of a register from
+    which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
     """
 
     name: str
@@ -28,7 +28,7 @@ class Machine:
     l1_bytes: int
     l2_bytes: int
     reduction_lanes: int = 32
-    permuted_f64: int = 0
+    permute_bits: int = 0
 
     @property
     def attributes(self) -> str:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from repro.ir.loops import Lookup
-from repro.ir.types import F32, F64, I32
+from repro.ir.types import F32, F64, I32, DType
 from repro.machines import Machine
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val, element, literal, vector
 
+Permute = Callable[[Function, Val, Val], Val]
+
 
 def lookup(f: Function, expr: Lookup, index: Val, machine: Machine) -> Val:
     """table[index mod n] in every lane."""
-    lanes = machine.permuted_f64
-    if expr.dtype is F64 and lanes and index.width % lanes == 0 and len(expr.table) <= 2 * lanes:
-        table = expr.table * max(1, lanes // len(expr.table))
-        parts = [_permuted(f, table, _lanes(f, index, start, lanes)) for start in range(0, index.width, lanes)]
-        return _joined(f, parts)
-    return _selected(f, expr, index, expr.table, 1)
+    lanes = machine.permute_bits // expr.dtype.bits
+    permute = _PERMUTES.get((expr.dtype, lanes))
+    if permute is None or index.width % lanes or len(expr.table) > 2 * lanes:
+        return _selected(f, expr, index, expr.table, 1)
+    table = expr.table * max(1, lanes // len(expr.table))
+    registers = [_entries(expr.dtype, table[start : start + lanes]) for start in range(0, len(table), lanes)]
+    starts = range(0, index.width, lanes)
+    return _joined(f, [_permuted(f, permute, registers, _lanes(f, index, start, lanes)) for start in starts])
 
 
 def _selected(f: Function, expr: Lookup, index: Val, table: Sequence[int], step: int) -> Val:
@@ -31,23 +35,21 @@ def _selected(f: Function, expr: Lookup, index: Val, table: Sequence[int], step:
     return scalars.select(f, odd, halves[1], halves[0])
 
 
-def _permuted(f: Function, table: Sequence[int], index: Val) -> Val:
+def _permuted(f: Function, permute: Permute, registers: Sequence[Val], index: Val) -> Val:
     """Entries of one register, or of two chosen by the index's next bit. Permutes read an index's low bits alone."""
-    width = index.width
-    first, second = _entries(table[:width]), _entries(table[width:])
-    if len(table) == width:
-        return _PERMUTES[width](f, first, index)
-    bit = scalars.binary(f, "and", index, scalars.constant(f, index.dtype, width, width))
-    high = scalars.compare(f, "ne", bit, scalars.constant(f, index.dtype, 0, width))
-    return scalars.select(f, high, *(_PERMUTES[width](f, part, index) for part in (second, first)))
+    found = [permute(f, register, index) for register in registers]
+    if len(found) == 1:
+        return found[0]
+    bit = scalars.binary(f, "and", index, scalars.constant(f, index.dtype, index.width, index.width))
+    high = scalars.compare(f, "ne", bit, scalars.constant(f, index.dtype, 0, index.width))
+    return scalars.select(f, high, found[1], found[0])
 
 
-def _permute_512(f: Function, table: Val, index: Val) -> Val:
-    """vpermpd"""
-    return f.call("llvm.x86.avx512.permvar.df.512", (F64, 8), [table, index])
+def _instruction(name: str) -> Permute:
+    return lambda f, table, index: f.call(f"llvm.x86.{name}", table, [table, index])
 
 
-def _permute_256(f: Function, table: Val, index: Val) -> Val:
+def _permute_f64_256(f: Function, table: Val, index: Val) -> Val:
     """vpermps on pairs of words 2i, 2i + 1; there is none for whole f64s."""
     words = f.let(f"bitcast {index.typed} to <8 x i32>", I32, 8)
     low = ", ".join(f"i32 {lane - lane % 2}" for lane in range(8))
@@ -56,15 +58,21 @@ def _permute_256(f: Function, table: Val, index: Val) -> Val:
     second = ", ".join(f"i32 {lane % 2}" for lane in range(8))
     pairs = f.let(f"or {doubled.typed}, <{second}>", I32, 8)
     halves = f.let(f"bitcast {table.typed} to <8 x float>", F32, 8)
-    found = f.call("llvm.x86.avx2.permps", (F32, 8), [halves, pairs])
+    found = _PERMUTES[F32, 8](f, halves, pairs)
     return f.let(f"bitcast {found.typed} to <4 x double>", F64, 4)
 
 
-_PERMUTES = {4: _permute_256, 8: _permute_512}
+_PERMUTES: dict[tuple[DType, int], Permute] = {
+    (F64, 8): _instruction("avx512.permvar.df.512"),
+    (F32, 16): _instruction("avx512.permvar.sf.512"),
+    (F64, 4): _permute_f64_256,
+    (F32, 8): _instruction("avx2.permps"),
+}
+"""By the entries' type and a register's lanes: of a table and an index."""
 
 
-def _entries(table: Sequence[int]) -> Val:
-    return Val(f"<{', '.join(literal(F64, bits).typed for bits in table)}>", F64, len(table))
+def _entries(dtype: DType, table: Sequence[int]) -> Val:
+    return Val(f"<{', '.join(literal(dtype, bits).typed for bits in table)}>", dtype, len(table))
 
 
 def _lanes(f: Function, value: Val, start: int, width: int) -> Val:
