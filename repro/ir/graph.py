@@ -158,8 +158,8 @@ def _postorder(roots: Iterable[Node]) -> Iterator[Node]:
                 stack.extend((value.node, False) for value in reversed(node.operands) if value.node not in seen)
 
 
-def first_visits(graph: Graph) -> Iterator[Node]:
-    """Nodes in canonical order: first visit of a depth-first walk from the results, regions included."""
+def first_visits(graph: Graph, regions: bool = True) -> Iterator[Node]:
+    """Nodes in canonical order: first visit of a depth-first walk from the results, regions included if asked."""
     seen: set[Node] = set()
     stack = [value.node for value in reversed(graph.results)]
     while stack:
@@ -168,7 +168,7 @@ def first_visits(graph: Graph) -> Iterator[Node]:
             continue
         seen.add(node)
         yield node
-        for region in node.regions:
+        for region in node.regions if regions else ():
             yield from first_visits(region)
         stack.extend(value.node for value in reversed(node.operands))
 

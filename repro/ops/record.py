@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from repro.errors import InternalError
 from repro.ir import index as ix
@@ -44,10 +44,30 @@ class NotDifferentiable:
 
 
 GradientRule = Callable[[Node, tuple[Value, ...]], tuple[Value | None, ...]]
-"""From the cotangents of the results: one cotangent for each operand (None: no path)."""
+"""From the cotangents of the results: one cotangent for each operand (None: no path), of the operand's type.
 
-Differentiate = Callable[[Sequence[tuple[Value, Value]], Sequence[Value]], tuple[Value | None, ...]]
-"""Reverse mode over a graph, `repro.autodiff.cotangents`: from pairs (value, its cotangent), those of other values."""
+A rule is called if at least one result has a cotangent; the others are given zeros, `fill(0, type)`.
+"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stretch of a graph with a gradient of its own (a custom VJP): from `result` straight to `sources`.
+
+    `rule` takes the cotangent of `result` to one for each source; nothing passes into the node of `result`.
+    """
+
+    result: Value
+    sources: tuple[Value, ...]
+    rule: Callable[[Value], tuple[Value | None, ...]]
+
+
+class Differentiate(Protocol):
+    """Reverse mode, `repro.autodiff.cotangents`: from pairs (value, its cotangent), those of other values."""
+
+    def __call__(
+        self, results: Sequence[tuple[Value, Value]], wrt: Sequence[Value], steps: Sequence[Step] = ()
+    ) -> tuple[Value | None, ...]: ...
 
 
 @dataclass(frozen=True)
