@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from repro.numerics.elementary.f32 import arctangent2, error_function, exponential, hyperbolic, power, trigonometric
+from repro.numerics.elementary.f32 import (
+    arctangent2,
+    error_function,
+    exponential,
+    hyperbolic,
+    inverse_hyperbolic,
+    logarithm,
+    power,
+    roots,
+    trigonometric,
+)
 from repro.numerics.elementary.value import Value
 
 SEQUENCES: dict[str, Callable[..., Value]] = {
@@ -19,5 +29,14 @@ SEQUENCES: dict[str, Callable[..., Value]] = {
     "atan2": arctangent2.atan2,
     "sinh": hyperbolic.sinh,
     "cosh": hyperbolic.cosh,
+    "log": logarithm.log,
+    "log2": logarithm.log2,
+    "log10": logarithm.log10,
+    "log1p": logarithm.log1p,
+    "asinh": inverse_hyperbolic.asinh,
+    "acosh": inverse_hyperbolic.acosh,
+    "atanh": inverse_hyperbolic.atanh,
+    "cbrt": roots.cbrt,
+    "rsqrt": roots.rsqrt,
 }
 """By name; of f32 values, to one."""
