@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from repro.ir.graph import Node, Value
+from repro.ir.graph import Node
 from repro.ir.loops import Expr, apply, bitcast, const, convert
 from repro.ir.scalars import SCALARS
 from repro.ir.types import (
@@ -30,20 +30,37 @@ from repro.ir.types import (
 )
 from repro.numerics import interpret, numpy_scalars
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
-from repro.ops.movement import fill
+from repro.ops.arithmetic import (
+    add,
+    bitcast_to,
+    canonical_nan,
+    compare,
+    convert_to,
+    div,
+    elementwise,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    select,
+    sub,
+)
+from repro.ops.elementwise_gradients import GRADIENTS, convert_gradient
 from repro.ops.record import (
-    PENDING,
     Access,
     Attributes,
     Axes,
     ByElement,
-    Gradient,
     NotDifferentiable,
     Op,
     Sample,
-    make,
     register,
 )
+
+__all__ = [
+    "add", "bitcast_to", "canonical_nan", "canonical_nan_expr", "compare", "convert_to", "div", "elementwise",
+    "maximum", "minimum", "mul", "neg", "select", "sub",
+]  # fmt: skip
 
 Types = tuple[TensorType, ...]
 
@@ -79,47 +96,6 @@ def _scalar_element(node: Node, _: int, index: tuple[Expr, ...], operands: tuple
     return apply(node.op, *(operand(index) for operand in operands))
 
 
-def elementwise(name: str, *operands: Value) -> Value:
-    """An elementwise op by name; operands of one shape."""
-    return make(name, *operands).value
-
-
-# ── gradients of the first few; the rest is PENDING ─────────────────────────────────────────────────
-
-
-def _add_gradient(_: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
-    return cotangents[0], cotangents[0]
-
-
-def _sub_gradient(_: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
-    return cotangents[0], neg(cotangents[0])
-
-
-def _mul_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
-    left, right = node.operands
-    return mul(cotangents[0], right), mul(cotangents[0], left)
-
-
-def _neg_gradient(_: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
-    return (neg(cotangents[0]),)
-
-
-def _select_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
-    condition, zero = node.operands[0], fill(0, cotangents[0].type)
-    return None, select(condition, cotangents[0], zero), select(condition, zero, cotangents[0])
-
-
-_PIECEWISE_CONSTANT = NotDifferentiable("piecewise constant: zero wherever it is defined")
-_DISCRETE = NotDifferentiable("defined on integers and booleans, or gives booleans")
-_GRADIENTS: dict[str, Gradient] = {
-    "add": _add_gradient,
-    "sub": _sub_gradient,
-    "mul": _mul_gradient,
-    "neg": _neg_gradient,
-    "select": _select_gradient,
-    **dict.fromkeys(("floor", "ceil", "trunc", "round"), _PIECEWISE_CONSTANT),
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shl", "shr"), _DISCRETE),
-}
 _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "eq", "ne", "and", "or", "xor"})
 _EXPENSIVE = frozenset({"div", "rem", "sqrt"})
 _BY_KIND: dict[Kind, tuple[DType, ...]] = {
@@ -153,7 +129,7 @@ for _name in SCALARS:
             _name,
             infer=_scalar_type(_name),
             reference=_scalar_reference,
-            gradient=_GRADIENTS.get(_name, PENDING),
+            gradient=GRADIENTS[_name],
             lowering=ByElement(_scalar_element),
             samples=_scalar_samples(_name),
             commutative=_name in _COMMUTATIVE,
@@ -192,7 +168,7 @@ def _register_function(name: str, function: Callable[..., Expr], arity: int) -> 
             name,
             infer=_function_type(name, arity),
             reference=reference,
-            gradient=PENDING,
+            gradient=GRADIENTS[name],
             lowering=ByElement(element),
             samples=samples,
             expensive=True,
@@ -241,7 +217,7 @@ register(
         "convert",
         infer=_to_dtype,
         reference=_scalar_reference,
-        gradient=PENDING,
+        gradient=convert_gradient,
         lowering=ByElement(_convert_element),
         samples=_convert_samples,
         meaning=SCALARS["convert"].meaning,
@@ -303,54 +279,3 @@ register(
         meaning="NaNs take their canonical bits (rule 4)",
     )
 )
-
-# ── constructors ────────────────────────────────────────────────────────────────────────────────────
-
-
-def add(a: Value, b: Value) -> Value:
-    return elementwise("add", a, b)
-
-
-def sub(a: Value, b: Value) -> Value:
-    return elementwise("sub", a, b)
-
-
-def mul(a: Value, b: Value) -> Value:
-    return elementwise("mul", a, b)
-
-
-def div(a: Value, b: Value) -> Value:
-    return elementwise("div", a, b)
-
-
-def neg(a: Value) -> Value:
-    return elementwise("neg", a)
-
-
-def minimum(a: Value, b: Value) -> Value:
-    return elementwise("min", a, b)
-
-
-def maximum(a: Value, b: Value) -> Value:
-    return elementwise("max", a, b)
-
-
-def compare(op: str, a: Value, b: Value) -> Value:
-    """`op` is one of eq, ne, lt, le, gt, ge."""
-    return elementwise(op, a, b)
-
-
-def select(condition: Value, a: Value, b: Value) -> Value:
-    return elementwise("select", condition, a, b)
-
-
-def convert_to(value: Value, dtype: DType) -> Value:
-    return value if value.dtype is dtype else make("convert", value, to=dtype.name).value
-
-
-def bitcast_to(value: Value, dtype: DType) -> Value:
-    return value if value.dtype is dtype else make("bitcast", value, to=dtype.name).value
-
-
-def canonical_nan(value: Value) -> Value:
-    return make("canonical_nan", value).value if value.dtype in CANONICAL_NAN else value

@@ -9,8 +9,9 @@ import numpy as np
 from repro.ir import index as ix
 from repro.ir.graph import Node, Value, constant
 from repro.ir.loops import FALSE, TRUE, Expr, Load, Reduce, apply, load
-from repro.ir.types import F32, I64, Array, TensorType, to_storage
-from repro.ops.record import PENDING, Access, Attributes, Axes, ByElement, Op, Sample, make, register
+from repro.ir.types import BOOL, F32, I64, Array, TensorType, to_storage
+from repro.ops.arithmetic import convert_to, select
+from repro.ops.record import Access, Attributes, Axes, ByElement, Op, Sample, make, register
 
 Types = tuple[TensorType, ...]
 Index = tuple[Expr, ...]
@@ -80,9 +81,15 @@ def _broadcast_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Valu
     extents, axes = node.operands[0].shape, node["axes"]
     kept = {axis for extent, axis in zip(extents, axes, strict=True) if extent == node["shape"][axis]}
     summed = tuple(axis for axis in range(len(node["shape"])) if axis not in kept)
-    if not summed:
-        return (reshape(cotangents[0], extents),)
-    return (reshape(make("reduce", cotangents[0], combiner="add", axes=summed, order="lanes").value, extents),)
+    return (reshape(_sum_over(cotangents[0], summed), extents),)
+
+
+def _sum_over(value: Value, axes: Sequence[int]) -> Value:
+    """The sum of rule 10 over axes, which are dropped; narrow floats in f32, rounded once (rule 3)."""
+    if not axes:
+        return value
+    wide = value if value.dtype.computes else convert_to(value, F32)
+    return convert_to(make("reduce", wide, combiner="add", axes=tuple(axes), order="lanes").value, value.dtype)
 
 
 def broadcast(value: Value, shape: Sequence[int], axes: Sequence[int]) -> Value:
@@ -240,12 +247,28 @@ def slice_(value: Value, starts: Sequence[int], limits: Sequence[int], strides: 
     return value if made.type == value.type else made
 
 
+def _slice_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
+    """g at the positions that were taken, +0 elsewhere: strides are put back as trailing zeros of each element."""
+    g, kind = cotangents[0], node.operands[0].type
+    if not g.type.elements:
+        return (fill(0, kind),)
+    starts, strides = node["starts"], node["strides"]
+    zero = constant(np.zeros((), g.dtype.storage), g.dtype)
+    none = (0,) * (2 * g.rank)
+    apart = reshape(g, [extent for pair in zip(g.shape, (1,) * g.rank, strict=True) for extent in pair])
+    holes = pad(apart, none, [amount for stride in strides for amount in (0, stride - 1)], zero)
+    spread = reshape(holes, [extent * stride for extent, stride in zip(g.shape, strides, strict=True)])
+    room = [extent - start for extent, start in zip(kind.shape, starts, strict=True)]
+    fitting = slice_(spread, (0,) * g.rank, [min(have, may) for have, may in zip(spread.shape, room, strict=True)])
+    return (pad(fitting, starts, [may - have for have, may in zip(fitting.shape, room, strict=True)], zero),)
+
+
 register(
     Op(
         "slice",
         infer=_slice_type,
         reference=_slice_reference,
-        gradient=PENDING,
+        gradient=_slice_gradient,
         lowering=ByElement(_slice_element, moves=True),
         samples=lambda: (
             Sample(_one(_F), lambda v: slice_(v, (1, 0, 2), (3, 4, 5))),
@@ -316,12 +339,21 @@ def pad(value: Value, low: Sequence[int], high: Sequence[int], fill_value: Value
     return make("pad", value, fill_value, low=tuple(low), high=tuple(high)).value
 
 
+def _pad_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
+    """The inner part of g; of the fill, the sum (rule 10) over all positions of g with +0 at the inner ones."""
+    g, shape, low = cotangents[0], node.operands[0].shape, node["low"]
+    inner = slice_(g, low, [start + extent for start, extent in zip(low, shape, strict=True)])
+    outside = pad(fill(False, TensorType(BOOL, shape)), low, node["high"], constant(np.ones((), np.bool_), BOOL))
+    around = select(outside, g, fill(0, g.type))
+    return inner, _sum_over(around, range(g.rank))
+
+
 register(
     Op(
         "pad",
         infer=_pad_type,
         reference=_pad_reference,
-        gradient=PENDING,
+        gradient=_pad_gradient,
         lowering=ByElement(_pad_element, moves=True),
         samples=lambda: (Sample(_one(_F, TensorType(F32, ())), lambda v, f: pad(v, (1, 0, 2), (0, 3, 1), f)),),
     )
@@ -358,12 +390,23 @@ def concatenate(values: Sequence[Value], axis: int) -> Value:
     return values[0] if len(values) == 1 else make("concatenate", *values, axis=axis).value
 
 
+def _concatenate_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
+    """The operands' own parts of g."""
+    g, axis, made, start = cotangents[0], node["axis"], list[Value](), 0
+    for operand in node.operands:
+        end = start + operand.shape[axis]
+        starts = [start if position == axis else 0 for position in range(g.rank)]
+        made.append(slice_(g, starts, [end if p == axis else extent for p, extent in enumerate(g.shape)]))
+        start = end
+    return tuple(made)
+
+
 register(
     Op(
         "concatenate",
         infer=_concatenate_type,
         reference=lambda node, operands: (np.concatenate(operands, axis=node["axis"]),),
-        gradient=PENDING,
+        gradient=_concatenate_gradient,
         lowering=ByElement(_concatenate_element, moves=True),
         samples=lambda: (
             Sample(_one(_F, TensorType(F32, (3, 2, 5)), _F), lambda *vs: concatenate(vs, 1)),
