@@ -36,7 +36,8 @@ def exp_of_reduced(r: Pair) -> Pair:
     """e^r for |r| <= ln(2)/2: the high part is 1 + r rounded, the low part is below 0.07; to 2^-56.5."""
     high, low = r
     s, e = fast_two_sum(high.same(1.0), high)
-    return s, e + ((low + low * high) + high * high * (0.5 + high * polynomial(high, k.EXP)))
+    above = high * high * (0.5 + high * polynomial(high, k.EXP))
+    return s, e + ((low + low * (high + above)) + above)
 
 
 def exp_pair(x: Value, rest: Value | None = None) -> tuple[Value, Pair]:
