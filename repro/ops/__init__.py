@@ -1,7 +1,8 @@
 """The core ops. Importing this package fills the table `OPS`; the constructors build typed nodes."""
 
-from repro.ops.contraction import convolution, dot, matmul
+from repro.ops.contraction import dot, matmul
 from repro.ops.control import branch, composite, loop, region, while_
+from repro.ops.convolutions import convolution
 from repro.ops.elementwise import (
     add,
     bitcast_to,

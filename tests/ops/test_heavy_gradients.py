@@ -1,0 +1,211 @@
+"""Gradients of contractions, reductions, indexing, sorting and control flow.
+
+Each rule is held against central differences of the reference in f64, and its graph in f32, compiled, against the
+reference's bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from passes import pipeline
+from passes.schedule import schedule
+from repro.ir.graph import Graph, Value, argument
+from repro.ir.types import F32, F64, Array, DType, TensorType
+from repro.numerics.numpy_fma import fma_f32
+from repro.ops import canonical_nan, convolution, evaluate
+from repro.ops.convolutions import _input_gradient
+from repro.targets import cpu
+from tests.running import run_on_cpu
+
+Build = Callable[..., Value]
+
+
+def reverse_mode(pairs: Sequence[tuple[Value, Value]], wanted: Sequence[Value]) -> tuple[Value | None, ...]:
+    from repro.autodiff import cotangents
+
+    return cotangents(pairs, wanted)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function of float operands (by shape) and of given integer arrays."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    build: Build
+    given: tuple[Array, ...] = ()
+    spread: float = 0.0
+    """Least distance between any two values of the operands: no step of a difference changes which is greater."""
+    scale: float = 1.0
+    exact: tuple[Array, ...] = field(default=())
+    """Operands that are not drawn."""
+
+
+def operands(case: Case, dtype: DType) -> list[Array]:
+    random = np.random.default_rng(len(case.shapes) + sum(sum(shape) for shape in case.shapes))
+    drawn: list[Array] = []
+    for shape in case.shapes:
+        if case.spread:
+            size = int(np.prod(shape))
+            values = (random.permutation(size) - size / 2 + 0.3) * case.spread
+        else:
+            values = random.standard_normal(shape) * case.scale
+        drawn.append(np.asarray(values.reshape(shape), dtype.storage))
+    for position, array in enumerate(case.exact):
+        drawn[position] = np.asarray(array, dtype.storage)
+    return drawn
+
+
+def kinds_of(case: Case, dtype: DType) -> list[TensorType]:
+    given = [TensorType(_dtype_of(array), array.shape) for array in case.given]
+    return [*(TensorType(dtype, shape) for shape in case.shapes), *given]
+
+
+def _dtype_of(array: Array) -> DType:
+    from repro.ir.types import BOOL, I64
+
+    return BOOL if array.dtype == np.bool_ else I64
+
+
+def forward(case: Case, dtype: DType) -> Graph:
+    kinds = kinds_of(case, dtype)
+    return Graph(tuple(kinds), (case.build(*(argument(n, kind) for n, kind in enumerate(kinds))),))
+
+
+def backward(case: Case, dtype: DType) -> Graph:
+    """The operands' cotangents, of the operands and the result's cotangent."""
+    graph = forward(case, dtype)
+    [result] = graph.results
+    arguments = [argument(n, kind) for n, kind in enumerate(graph.arguments)]
+    g = argument(len(arguments), result.type)
+    wanted = arguments[: len(case.shapes)]
+    found = reverse_mode([(result, g)], wanted)
+    values: list[Value] = []
+    for value, operand in zip(found, wanted, strict=True):
+        assert value is not None, "no path"
+        assert value.type == operand.type
+        values.append(value)
+    return Graph((*graph.arguments, result.type), tuple(values))
+
+
+def by_differences(case: Case, arrays: list[Array], directions: list[Array], g: Array) -> float:
+    """<g, df(directions)> by central differences with Richardson's step, in f64."""
+    graph = forward(case, F64)
+
+    def at(step: float) -> float:
+        moved = [array + step * direction for array, direction in zip(arrays, directions, strict=True)]
+        [result] = evaluate(graph, [*moved, *case.given])
+        return float((result * g).sum())
+
+    def slope(step: float) -> float:
+        return (at(step) - at(-step)) / (2 * step)
+
+    step = 1e-4
+    return (4 * slope(step / 2) - slope(step)) / 3
+
+
+def error_of(case: Case, graph: Graph) -> float:
+    """Relative error of the rule's derivative along one random direction."""
+    random = np.random.default_rng(11)
+    arrays = operands(case, F64)
+    directions = [random.standard_normal(array.shape) for array in arrays]
+    g = random.standard_normal(graph.arguments[-1].shape)
+    found = evaluate(graph, [*arrays, *case.given, g])
+    along = sum(float((one * direction).sum()) for one, direction in zip(found, directions, strict=True))
+    scale = sum(float(np.abs(one * direction).sum()) for one, direction in zip(found, directions, strict=True))
+    expected = by_differences(case, arrays, directions, g)
+    assert scale > 0, "a gradient that is zero throughout says nothing"
+    return abs(along - expected) / scale
+
+
+def agrees(case: Case) -> None:
+    assert error_of(case, backward(case, F64)) < 1e-7
+    machine = cpu.best_machine()
+    assert machine is not None
+    narrow = backward(case, F32)
+    graph = Graph(narrow.arguments, tuple(canonical_nan(value) for value in narrow.results))
+    g = np.asarray(np.random.default_rng(12).standard_normal(narrow.arguments[-1].shape), np.float32)
+    inputs = [*operands(case, F32), *case.given, g]
+    expected = evaluate(graph, inputs)
+    for mine, reference in zip(run_on_cpu(graph, inputs, [], machine), expected, strict=True):
+        assert mine.tobytes() == reference.tobytes()
+
+
+# ── convolution ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def convolved(*parameters: Sequence[int], groups: int = 1) -> Build:
+    return lambda x, w: convolution(x, w, *parameters, groups=groups)
+
+
+CONVOLUTIONS = {
+    "padded": Case(((2, 4, 9, 8), (6, 4, 3, 3)), convolved((9, 8), (1, 1), (1, 1), (-1, -1))),
+    "strided": Case(((2, 4, 9, 8), (6, 4, 3, 3)), convolved((5, 4), (2, 2), (1, 1), (-1, -1))),
+    "pointwise strided": Case(((2, 4, 9, 8), (6, 4, 1, 1)), convolved((5, 4), (2, 2), (1, 1), (0, 0))),
+    "strides beyond the taps": Case(((2, 3, 11, 9), (4, 3, 2, 3)), convolved((4, 3), (3, 3), (1, 1), (-1, 0))),
+    "grouped": Case(((2, 4, 9, 8), (6, 2, 3, 2)), convolved((7, 4), (1, 2), (2, 1), (-1, 0), groups=2)),
+    "depthwise": Case(((2, 4, 7, 8), (8, 1, 3, 3)), convolved((4, 4), (2, 2), (1, 1), (-1, -1), groups=4)),
+    "dilated and strided": Case(((1, 3, 17), (2, 3, 4)), convolved((5,), (2,), (3,), (-1,))),
+    "common factor": Case(((1, 3, 23), (2, 3, 4)), convolved((5,), (4,), (2,), (-1,))),
+    "volume": Case(((1, 2, 5, 6, 4), (3, 2, 2, 3, 2)), convolved((4, 3, 3), (1, 2, 1), (1,) * 3, (0, -1, 0))),
+    "transposed": Case(((2, 4, 5, 4), (3, 4, 3, 3)), convolved((11, 9), (1, 1), (-1, -1), (1, 1), (2, 2))),
+    "transposed, grouped": Case(
+        ((2, 4, 5, 4), (6, 2, 3, 2)), convolved((11, 5), (1, 1), (-1, -2), (1, 1), (2, 1), groups=2)
+    ),
+    "panels": Case(((2, 70, 5, 5), (66, 70, 3, 3)), convolved((3, 3), (2, 2), (1, 1), (-1, -1))),
+    "rows longer than panels": Case(((1, 2, 3, 530), (2, 2, 3, 3)), convolved((3, 530), (1, 1), (1, 1), (-1, -1))),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolution(name: str) -> None:
+    agrees(CONVOLUTIONS[name])
+
+
+def test_phases_give_the_bits_of_one_convolution() -> None:
+    """Leaving out what a stride makes absent changes nothing; three blocks of panels, the last not full."""
+    shapes = ((1, 2, 8, 7), (520, 2, 3, 3))
+    case = Case(shapes, convolved((4, 4), (2, 2), (1, 1), (-1, -1)))
+    graph = backward(case, F32)
+    [node] = {value.node for value in forward(case, F32).results}
+    g = argument(2, node.types[0])
+    whole = Graph(graph.arguments, (_input_gradient(node, g),))
+    parts = Graph(graph.arguments, graph.results[:1])
+    inputs = [*operands(case, F32), np.asarray(np.random.default_rng(3).standard_normal(g.shape), np.float32)]
+    assert evaluate(parts, inputs)[0].tobytes() == evaluate(whole, inputs)[0].tobytes()
+    assert parts.digest != whole.digest
+
+
+def test_the_weight_gradient_runs_over_batch_and_pixels_in_panels_of_rows() -> None:
+    """Rule 8 by the letter: one output element, term by term."""
+    images, size = 3, 20
+    case = Case(((images, 2, size, size), (3, 2, 3, 3)), convolved((size, size), (1, 1), (1, 1), (-1, -1)))
+    x, w = operands(case, F32)
+    g = np.asarray(np.random.default_rng(4).standard_normal((images, 3, size, size)), np.float32)
+    found = evaluate(backward(case, F32), [x, w, g])[1]
+    panel_terms = 512 // size * size
+    panels: list[np.float32] = []
+    terms = [(n, i, j) for n in range(images) for i in range(size) for j in range(size)]
+    for start in range(0, len(terms), panel_terms):
+        total = np.float32(0)
+        for n, i, j in terms[start : start + panel_terms]:
+            row, column = i + 0 - 1, j + 2 - 1  # tap (0, 2)
+            if 0 <= row < size and 0 <= column < size:
+                total = np.asarray(fma_f32(*(np.asarray(v) for v in (g[n, 1, i, j], x[n, 1, row, column], total))))[()]
+        panels.append(total)
+    assert len(panels) == 3
+    assert found[1, 1, 0, 2].tobytes() == (panels[0] + panels[1] + panels[2] + np.float32(0)).tobytes()
+
+
+@pytest.mark.parametrize("name", ["padded", "strided", "pointwise strided", "dilated and strided", "panels"])
+def test_gradients_of_convolutions_run_in_register_tiles(name: str) -> None:
+    machine = cpu.best_machine()
+    assert machine is not None
+    kernels = pipeline.run(backward(CONVOLUTIONS[name], F32)).program.kernels
+    contractions = [kernel for kernel in kernels if "chain(" in kernel.text]
+    assert len(contractions) >= 2
+    assert all(schedule(kernel, machine).tile is not None for kernel in contractions)
