@@ -34,7 +34,7 @@ def lines() -> Iterator[str]:
     yield header("the f32 logarithms")
     yield from scalar("LN2", ln2)
     yield from scalar("LOG10_2", ln2 / log(mpf(10)))
-    what = "((1 + s)/(1 - s)) / s in s^2 where (1 + s)/(1 - s) is in [sqrt(1/2), sqrt(2)]"
+    what = "((1 + s)/(1 - s)) / s in s^2 for |s| <= 0.1716"
     for name, base, function in (("LOG", e, "log"), ("LOG2", mpf(2), "log2"), ("LOG10", mpf(10), "log10")):
         fit = minimax(lambda z, base=base: series(base, z), 0, end(EVEN_SPLIT), range(8))
         yield from polynomial(name, fit, function + what)

@@ -63,5 +63,5 @@ def lines() -> Iterator[str]:
     start = min(range(346_400, 346_800), key=cbrt_rest)
     yield f"CBRT_START = {start}"
     rest = cbrt_rest(start)
-    yield f'"""Less a third of the argument\'s bits, both in units of 2^12, the bits of r with |1 - a r^3| <= {rest:.4f}."""'
+    yield f'"""Less a third of the argument\'s bits, in units of 2^12, those of r with |1 - a r^3| <= {rest:.4f}."""'
     yield from polynomial("CBRT", correction(3, rest, 4), what.format(3))

@@ -42,9 +42,10 @@ def acosh(x: Value) -> Value:
 
 
 def atanh(x: Value) -> Value:
-    """1/2 log(a/b), a = 1 + |x|, b = 1 - |x|: with b' = 2^e b near a, s = (a - b')/(a + b'); where e = 0, a - b = 2 |x|.
+    """1/2 log(a/b), a = 1 + |x|, b = 1 - |x|: with b' = 2^e b near a, s = (a - b')/(a + b').
 
-    e is the nearest integer to the difference of the bit patterns of a and b, read as fixed-point logarithms.
+    Where e = 0, a - b is 2 |x|. e is the nearest integer to the difference of the bit patterns of a and b, read as
+    fixed-point logarithms.
     """
     size = abs(x)
     wide = size.to(F64)

@@ -14,7 +14,7 @@ LOG = (
     float.fromhex("0x1.39994f82e8d05p-3"),
     float.fromhex("0x1.2f51c9b09450fp-3"),
 )
-"""log((1 + s)/(1 - s)) / s in s^2 where (1 + s)/(1 - s) is in [sqrt(1/2), sqrt(2)]; lowest power first; error 2^-58.61."""
+"""log((1 + s)/(1 - s)) / s in s^2 for |s| <= 0.1716; lowest power first; error 2^-58.61."""
 LOG2 = (
     float.fromhex("0x1.71547652b82fep+1"),
     float.fromhex("0x1.ec709dc3a047dp-1"),
@@ -25,7 +25,7 @@ LOG2 = (
     float.fromhex("0x1.c46d72dbc7eb5p-3"),
     float.fromhex("0x1.b598f6bf691eep-3"),
 )
-"""log2((1 + s)/(1 - s)) / s in s^2 where (1 + s)/(1 - s) is in [sqrt(1/2), sqrt(2)]; lowest power first; error 2^-55.93."""
+"""log2((1 + s)/(1 - s)) / s in s^2 for |s| <= 0.1716; lowest power first; error 2^-55.93."""
 LOG10 = (
     float.fromhex("0x1.bcb7b1526e50ep-1"),
     float.fromhex("0x1.287a7636f43acp-2"),
@@ -36,7 +36,7 @@ LOG10 = (
     float.fromhex("0x1.106375db6e4adp-4"),
     float.fromhex("0x1.0775bfaf52e89p-4"),
 )
-"""log10((1 + s)/(1 - s)) / s in s^2 where (1 + s)/(1 - s) is in [sqrt(1/2), sqrt(2)]; lowest power first; error 2^-55.13."""
+"""log10((1 + s)/(1 - s)) / s in s^2 for |s| <= 0.1716; lowest power first; error 2^-55.13."""
 ATANH = (
     float.fromhex("0x1.0000000000000p+0"),
     float.fromhex("0x1.5555555555882p-2"),

@@ -11,7 +11,7 @@ RSQRT = (
 )
 """(a^(-1/2)/r - 1) / h in h = 1 - a r^2, to be rounded to f32; lowest power first; error 2^-19.89."""
 CBRT_START = 346655
-"""Less a third of the argument's bits, both in units of 2^12, the bits of r with |1 - a r^3| <= 0.1027."""
+"""Less a third of the argument's bits, in units of 2^12, those of r with |1 - a r^3| <= 0.1027."""
 CBRT = (
     float.fromhex("0x1.55543000b45c1p-2"),
     float.fromhex("0x1.c718f7ef39a44p-3"),
