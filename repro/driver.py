@@ -93,7 +93,7 @@ def build(
     written = layout.write(built.artifact, folder, force)
     if found is not None:
         found.trim()
-    return LoadedArtifact(reading.open_artifact(folder), written, built.imported.warnings)
+    return LoadedArtifact(reading.open_artifact(folder), written, built.warnings)
 
 
 def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Path:

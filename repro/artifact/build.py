@@ -11,44 +11,26 @@ from onnx import TensorProto
 
 from passes import pipeline
 from passes.pipeline import Lowered
-from repro.artifact import golden, sessions, source, tensors
+from repro.artifact import entries as making
+from repro.artifact import source, tensors
 from repro.artifact.cache import Cache
-from repro.artifact.canonical import Bytes, hex64, sha256
-from repro.artifact.compiling import CompiledProgram, compile_programs
-from repro.artifact.config import (
-    FORMAT_VERSION,
-    Build,
-    CompiledEntry,
-    CompiledKernel,
-    Config,
-    Entry,
-    GoldenRun,
-    Pass,
-    Passes,
-    Source,
-    Target,
-    Tensor,
-    Value,
-    Versions,
-)
+from repro.artifact.canonical import Bytes, hex64
+from repro.artifact.compiling import compile_programs
+from repro.artifact.config import FORMAT_VERSION, Build, Config, GoldenRun, Source, Target, Tensor, Versions
+from repro.artifact.entries import BuiltEntry, describe
 from repro.artifact.layout import Artifact, Layer, unique
-from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, OBJECT_TYPE, PROGRAM_TYPE, TENSOR_TYPE
+from repro.artifact.media import TENSOR_TYPE
 from repro.errors import ReproError
-from repro.frontend import Imported, LoadedModel, import_model, limits
+from repro.frontend import EntryGraph, Imported, LoadedModel, ParameterSlot, import_model, limits
 from repro.frontend.bindings import set_value
-from repro.ir.text import print_graph
 from repro.ir.types import Array, TensorType, to_face
-from repro.machines import CPUS, Machine
+from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.targets import cpu
 from repro.targets.llvm.toolchain import versions
 from repro.version import VERSION
 
 Progress = Callable[[str, int, int], None]
-INFER = "infer"
-
-LARGE_OUTPUT = 1 << 20
-"""Bytes; of a larger golden output the artifact keeps the digest alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +49,11 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """An artifact, and what it was made from: enough to run it without reading it back."""
+    """An artifact, and the entries that it was made from."""
 
     artifact: Artifact
-    imported: Imported
-    lowered: Lowered
-    compiled: dict[str, CompiledProgram]
-
-    def session(self, target: str, threads: int) -> sessions.Session:
-        """A session of the entry that was just built."""
-        return _session(self.artifact.config.entries[0], self.imported, self.lowered, self.compiled, target, threads)
+    entries: tuple[BuiltEntry, ...]
+    warnings: tuple[str, ...]
 
 
 def expand_targets(names: Sequence[str]) -> tuple[str, ...]:
@@ -90,24 +67,26 @@ def expand_targets(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]]:
+    """The model, and every way to call it that was asked for."""
+    names = {item.name for item in request.model.proto.graph.input}
+    given = {name: array.shape for name, array in (request.inputs or {}).items() if name in names}
+    shapes = None if request.inputs is None else given
+    imported = import_model(request.model, request.bind, request.set, shapes, request.seed)
+    return imported, (imported.infer,)
+
+
 def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
     """Build an artifact. Raises ReproError for a model or parameters that cannot be built."""
     progress("import", 0, 1)
-    shapes = None if request.inputs is None else {name: array.shape for name, array in request.inputs.items()}
-    imported = import_model(request.model, request.bind, request.set, shapes, request.seed)
+    imported, graphs = imported_entries(request)
     progress("import", 1, 1)
-    known = {slot.name: slot.initial for slot in imported.parameters}
+    slots = {slot.name: slot for graph in graphs for slot in graph.parameters}
+    known = {name: slot.initial for name, slot in slots.items()}
     stored = source.store(request.model.proto, lambda tensor: _raw(request.model, tensor, known.get(tensor.name)))
-    progress("passes", 0, 1)
-    lowered = pipeline.run(imported.graph, imported.locations)
-    progress("passes", 1, 1)
-    wanted = [(CPUS[name], lowered.program) for name in request.targets]
-    programs = compile_programs(wanted, cache, progress)
-    compiled = dict(zip(request.targets, programs, strict=True))
-    entry = _entry(imported, lowered, stored.weights)
-    inputs = _golden_inputs(request, imported, entry)
-    outputs = _golden_outputs(entry, imported, lowered, compiled, inputs, cache, progress)
-    run, golden_layers = _golden_run(entry, inputs, outputs)
+    weights, state_layers = _with_state(stored.weights, slots)
+    entries = _entries(request, graphs, weights, cache, progress)
+    golden = _golden_runs(request, entries, cache, progress)
     set_values, set_layers = _set_values(request)
     config = Config(
         format=FORMAT_VERSION,
@@ -122,22 +101,53 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
             seed=hex64(request.seed),
         ),
         source=Source(stored.model.digest, imported.opsets),
-        entries=(entry,),
-        weights=stored.weights,
-        passes=(_passes(lowered),),
-        targets=tuple(_target(each, CPUS[name]) for name, each in compiled.items()),
-        golden=(run,),
+        entries=tuple(each.entry for each in entries),
+        weights=weights,
+        passes=tuple(making.passes_of(each) for each in entries),
+        targets=tuple(_target(name, entries) for name in request.targets),
+        golden=tuple(run for run, _ in golden),
         limits=_limits(),
     )
     layers = (
         stored.model,
         *stored.weight_layers,
+        *state_layers,
         *set_layers,
-        Layer(f"graphs/{INFER}.txt", GRAPH_TEXT_TYPE, print_graph(imported.graph).encode()),
-        *_program_layers(compiled, lowered),
-        *golden_layers,
+        *(layer for each in entries for layer in making.layers(each, request.targets)),
+        *(layer for _, kept in golden for layer in kept),
     )
-    return Built(Artifact(config, unique(layers)), imported, lowered, compiled)
+    return Built(Artifact(config, unique(layers)), entries, imported.warnings)
+
+
+def _entries(
+    request: Request, graphs: Sequence[EntryGraph], weights: Sequence[Tensor], cache: Cache | None, progress: Progress
+) -> tuple[BuiltEntry, ...]:
+    progress("passes", 0, len(graphs))
+    lowered: list[Lowered] = []
+    for graph in graphs:
+        lowered.append(pipeline.run(graph.graph, graph.locations, graph.updates))
+        progress("passes", len(lowered), len(graphs))
+    wanted = [(CPUS[name], each.program) for each in lowered for name in request.targets]
+    programs = iter(compile_programs(wanted, cache, progress))
+    return tuple(
+        BuiltEntry(graph, each, {name: next(programs) for name in request.targets}, describe(graph, each, weights))
+        for graph, each in zip(graphs, lowered, strict=True)
+    )
+
+
+def _with_state(
+    weights: Sequence[Tensor], slots: Mapping[str, ParameterSlot]
+) -> tuple[tuple[Tensor, ...], tuple[Layer, ...]]:
+    """The model's weights, and after them the state that is no initializer of the model (an optimizer's moments)."""
+    own = {weight.name for weight in weights}
+    added: list[Tensor] = []
+    layers: list[Layer] = []
+    for name in sorted(slots.keys() - own):
+        slot = slots[name]
+        data = tensors.to_bytes(to_face(slot.initial, slot.type.dtype))
+        layers.append(Layer(f"state/{len(added):03}", TENSOR_TYPE, data))
+        added.append(Tensor(name, str(slot.type), layers[-1].digest))
+    return (*weights, *added), tuple(layers)
 
 
 def current_versions() -> Versions:
@@ -160,28 +170,9 @@ def _raw(model: LoadedModel, tensor: TensorProto, known: Array | None) -> Bytes:
 # ── the parts of the config and their layers ────────────────────────────────────────────────────────
 
 
-def _entry(imported: Imported, lowered: Lowered, weights: Sequence[Tensor]) -> Entry:
-    positions = {weight.name: position for position, weight in enumerate(weights)}
-    return Entry(
-        name=INFER,
-        graph="sha256:" + imported.graph.digest.hex(),
-        inputs=tuple(Value(port.name, str(port.type)) for port in imported.inputs),
-        outputs=tuple(Value(port.name, str(port.type)) for port in imported.outputs),
-        weights=tuple(positions[slot.name] for slot in imported.parameters),
-        index_checks=lowered.checked,
-    )
-
-
-def _passes(lowered: Lowered) -> Passes:
-    steps = (Pass(step.name, f"sha256:{step.before}", f"sha256:{step.after}") for step in lowered.steps)
-    return Passes(INFER, "", tuple(steps))
-
-
-def _target(compiled: CompiledProgram, machine: Machine) -> Target:
-    parts = zip(compiled.program.kernels, compiled.schedules, compiled.kernel_objects, strict=True)
-    kernels = tuple(CompiledKernel(f"sha256:{kernel.digest}", s.text, sha256(code)) for kernel, s, code in parts)
-    program = CompiledEntry(INFER, f"sha256:{compiled.program.digest}", sha256(compiled.program_object), kernels)
-    return Target(machine.name, f"sha256:{machine.digest}", (program,))
+def _target(name: str, entries: Sequence[BuiltEntry]) -> Target:
+    programs = tuple(making.compiled_entry(each, name) for each in entries)
+    return Target(name, f"sha256:{CPUS[name].digest}", programs)
 
 
 def _set_values(request: Request) -> tuple[tuple[Tensor, ...], tuple[Layer, ...]]:
@@ -195,90 +186,35 @@ def _set_values(request: Request) -> tuple[tuple[Tensor, ...], tuple[Layer, ...]
     return tuple(found), tuple(layers)
 
 
-def _program_layers(compiled: Mapping[str, CompiledProgram], lowered: Lowered) -> list[Layer]:
-    program = lowered.program
-    layers = [Layer(f"programs/{INFER}.txt", PROGRAM_TYPE, program.text.encode())]
-    layers += [Layer(f"kernels/{kernel.digest}.txt", KERNEL_TYPE, kernel.text.encode()) for kernel in program.kernels]
-    constants = [Layer("", TENSOR_TYPE, data) for data in program.constants]
-    layers += [Layer(f"constants/{each.digest[7:]}", TENSOR_TYPE, each.data) for each in constants]
-    for name, each in compiled.items():
-        for kernel, code in zip(program.kernels, each.kernel_objects, strict=True):
-            layers.append(Layer(f"code/{name}/{kernel.digest}.o", OBJECT_TYPE, code))
-        layers.append(Layer(f"code/{name}/{INFER}.o", OBJECT_TYPE, each.program_object))
-    return layers
+# ── golden runs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-# ── golden ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _golden_inputs(request: Request, imported: Imported, entry: Entry) -> dict[str, Array]:
-    if request.inputs is not None:
-        stored = sessions.match(request.inputs, entry.inputs)
-        types = imported.graph.arguments
-        drawn = tuple(to_face(array, kind.dtype) for array, kind in zip(stored, types, strict=True))
-    else:
-        drawn = golden.draw(imported.graph.arguments, golden.index_limits(imported.graph), request.golden_seed)
-    return {port.name: array for port, array in zip(imported.inputs, drawn, strict=True)}
-
-
-def _golden_outputs(
-    entry: Entry,
-    imported: Imported,
-    lowered: Lowered,
-    compiled: Mapping[str, CompiledProgram],
-    inputs: Mapping[str, Array],
-    cache: Cache | None,
-    progress: Progress,
-) -> dict[str, Array]:
+def _golden_runs(
+    request: Request, entries: Sequence[BuiltEntry], cache: Cache | None, progress: Progress
+) -> list[tuple[GoldenRun, tuple[Layer, ...]]]:
     """By this host's best code, which is made for the purpose if the build has none; by the reference elsewhere."""
-    progress("golden run", 0, 1)
     best = cpu.best_machine()
     target = "reference" if best is None else best.name
-    if best is not None and target not in compiled:
-        compiled = {**compiled, target: compile_programs([(best, lowered.program)], cache, progress)[0]}
-    with _session(entry, imported, lowered, compiled, target, 1) as session:
-        outputs = session.run(inputs)
-    progress("golden run", 1, 1)
-    return outputs
+    if best is not None and target not in request.targets:
+        programs = compile_programs([(best, each.lowered.program) for each in entries], cache, progress)
+        for each, program in zip(entries, programs, strict=True):
+            each.compiled[target] = program
+    given = _given_inputs(request, entries)
+    made: list[tuple[GoldenRun, tuple[Layer, ...]]] = []
+    for each in entries:
+        inputs = making.golden_inputs(each.source, each.entry, given.get(each.name), request.golden_seed)
+        made.append(making.golden_run(each, target, inputs, progress))
+    return made
 
 
-def _golden_run(
-    entry: Entry, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
-) -> tuple[GoldenRun, tuple[Layer, ...]]:
-    layers: list[Layer] = []
-
-    def keep(kind: str, arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
-        kept: list[Tensor] = []
-        for position, (name, array) in enumerate(arrays.items()):
-            layer = Layer(f"golden/{entry.name}/{kind}/{position:03}", TENSOR_TYPE, tensors.to_bytes(array))
-            kept.append(Tensor(name, str(tensors.type_of(array)), layer.digest))
-            if kind == "inputs" or len(layer.data) <= LARGE_OUTPUT:
-                layers.append(layer)
-        return tuple(kept)
-
-    run = GoldenRun(entry.name, keep("inputs", inputs), keep("outputs", outputs))
-    return run, tuple(layers)
-
-
-# ── sessions ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _session(
-    entry: Entry,
-    imported: Imported,
-    lowered: Lowered,
-    compiled: Mapping[str, CompiledProgram],
-    target: str,
-    threads: int,
-) -> sessions.Session:
-    values = [slot.initial.reshape(-1) for slot in imported.parameters]
-    parameters = [sessions.Parameter(slot.name, slot.type) for slot in imported.parameters]
-    executable: sessions.Executable
-    if target == "reference":
-        reporting = lowered.graph if lowered.checked else None
-        executable = sessions.ReferenceExecutable(
-            imported.graph, reporting, [slot.initial for slot in imported.parameters]
-        )
-    else:
-        executable = sessions.open_cpu(compiled[target], values, threads)
-    return sessions.Session(entry, executable, parameters)
+def _given_inputs(request: Request, entries: Sequence[BuiltEntry]) -> dict[str, dict[str, Array]]:
+    """Of the inputs given, each entry's own; a name that no entry has is an error of the first one."""
+    if request.inputs is None:
+        return {}
+    known = {port.name for each in entries for port in each.source.inputs}
+    strange = {name: array for name, array in request.inputs.items() if name not in known}
+    found: dict[str, dict[str, Array]] = {}
+    for each in entries:
+        own = {port.name for port in each.source.inputs}
+        found[each.name] = {name: array for name, array in request.inputs.items() if name in own} | strange
+    return found

@@ -131,6 +131,8 @@ class GoldenRun:
     entry: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    state: tuple[Tensor, ...]
+    """The parameters that the run changes, as they are after it: digests alone."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,9 @@ class Config:
     targets: tuple[Target, ...]
     golden: tuple[GoldenRun, ...]
     limits: dict[str, int]
+
+    def golden_run(self, entry: str) -> GoldenRun | None:
+        return next((run for run in self.golden if run.entry == entry), None)
 
     def entry(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.name == name), None)

@@ -6,18 +6,19 @@ from pathlib import Path
 
 from passes import pipeline
 from repro.artifact import sessions, tensors
-from repro.artifact.build import Request
+from repro.artifact.build import Request, imported_entries
 from repro.artifact.canonical import Bytes
 from repro.artifact.compiling import CompiledProgram
 from repro.artifact.config import Config, Entry
+from repro.artifact.entries import reference
 from repro.artifact.layout import blob_path
 from repro.artifact.reading import Stored
 from repro.artifact.workers import cores
 from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
-from repro.frontend import import_model, load_model
+from repro.frontend import load_model
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.parse_program import parse_program, parse_schedule
-from repro.ir.types import parse_type, to_storage
+from repro.ir.types import Array, parse_type, to_storage
 from repro.machines import CPUS
 from repro.targets import cpu
 
@@ -70,7 +71,7 @@ class LoadedArtifact:
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
         if target == "reference":
-            return sessions.Session(found, self._reference(), parameters)
+            return sessions.Session(found, self._reference(entry), parameters)
         values = [tensors.from_bytes(self._stored.by_digest(weight.digest), weight.type) for weight in weights]
         stored = [
             to_storage(array, kind.type.dtype).reshape(-1) for array, kind in zip(values, parameters, strict=True)
@@ -94,12 +95,10 @@ class LoadedArtifact:
             raise ReproError(f"the artifact has no target '{target}'", found=target, expected=known)
         return target
 
-    def _reference(self) -> sessions.ReferenceExecutable:
-        request = request_of(self._stored)
-        imported = import_model(request.model, request.bind, request.set, shapes_of(request), request.seed)
-        lowered = pipeline.run(imported.graph, imported.locations)
-        reporting = lowered.graph if lowered.checked else None
-        return sessions.ReferenceExecutable(imported.graph, reporting, [slot.initial for slot in imported.parameters])
+    def _reference(self, entry: str) -> sessions.ReferenceExecutable:
+        _, graphs = imported_entries(request_of(self._stored))
+        source = next(graph for graph in graphs if graph.name == entry)
+        return reference(source, pipeline.run(source.graph, source.locations, source.updates))
 
 
 def request_of(stored: Stored) -> Request:
@@ -109,23 +108,18 @@ def request_of(stored: Stored) -> Request:
         stored.by_digest(weight.digest)  # hashed before the model, which refers to it, is read
     stored.by_digest(config.source.digest)
     build = config.build
-    run = config.golden[0] if config.golden else None
-    given = build.golden_inputs == "given" and run is not None
+    given: dict[str, Array] = {}
+    for run in config.golden if build.golden_inputs == "given" else ():
+        given |= {each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in run.inputs}
     return Request(
         model=load_model(blob_path(stored.folder, config.source.digest)),
         bind=build.bind,
         set={value.name: tensors.from_bytes(stored.by_digest(value.digest), value.type) for value in build.set},
         targets=build.targets,
-        inputs={each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in run.inputs}
-        if given and run is not None
-        else None,
+        inputs=given if build.golden_inputs == "given" else None,
         golden_seed=int(build.golden_seed, 16),
         seed=int(build.seed, 16),
     )
-
-
-def shapes_of(request: Request) -> dict[str, tuple[int, ...]] | None:
-    return None if request.inputs is None else {name: array.shape for name, array in request.inputs.items()}
 
 
 def compiled_program(stored: Stored, entry: Entry, target: str) -> CompiledProgram:

@@ -38,15 +38,24 @@ class ReferenceExecutable:
     The report of indices is not the model's own; it is evaluated on the graph that has it.
     """
 
-    def __init__(self, graph: Graph, reporting: Graph | None, parameters: Sequence[Array]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        reporting: Graph | None,
+        parameters: Sequence[Array],
+        updates: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self._graph = canonical_outputs(graph)
         self._report = None if reporting is None else Graph(reporting.arguments, reporting.results[-1:])
         self._parameters = list(parameters)
+        self._updates = tuple(updates)
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         with exact_arithmetic():
             outputs = evaluate(self._graph, inputs, self._parameters)
             report = () if self._report is None else evaluate(self._report, inputs, self._parameters)
+        for slot, result in self._updates:
+            self._parameters[slot] = outputs[result]
         return (*outputs, *report)
 
     def set_parameter(self, position: int, value: Array) -> None:

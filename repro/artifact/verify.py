@@ -13,10 +13,12 @@ from repro.artifact.build import Built, build, current_versions
 from repro.artifact.checks import Check, Report, Status
 from repro.artifact.compiling import compile_programs
 from repro.artifact.config import Config, Tensor
+from repro.artifact.entries import BuiltEntry
 from repro.artifact.loaded import LoadedArtifact, request_of
 from repro.artifact.reading import Stored, open_artifact
 from repro.artifact.sessions import Session
 from repro.errors import EXIT_MISMATCH, ReproError
+from repro.frontend import INFER
 from repro.ir.types import Array
 from repro.ir.work import program_operations
 from repro.machines import CPUS
@@ -202,28 +204,39 @@ def _run_all(stored: Stored, built: Built, wanted: _Wanted, rows: _Rows, progres
         *sorted({*(target.name for target in stored.config.targets), *wanted.required} - {"reference"}),
     )
     names = wanted.named or default
-    extra = [name for name in (*names, *wanted.required) if name in CPUS and name not in built.compiled]
-    if extra:
-        programs = compile_programs(
-            [(CPUS[name], built.lowered.program) for name in dict.fromkeys(extra)], None, progress
-        )
-        built.compiled.update(zip(dict.fromkeys(extra), programs, strict=True))
+    for each in built.entries:
+        _compile_missing(each, (*names, *wanted.required), progress)
     for done, name in enumerate(dict.fromkeys((*names, *sorted(wanted.required)))):
         progress("run targets", done, len(names))
-        _run_target(stored, built, name, name in wanted.required, rows)
+        for each in built.entries:
+            _run_target(stored, each, name, name in wanted.required, rows)
 
 
-def _run_target(stored: Stored, built: Built, name: str, required: bool, rows: _Rows) -> None:
+def _compile_missing(built: BuiltEntry, names: Sequence[str], progress: Progress) -> None:
+    extra = [name for name in dict.fromkeys(names) if name in CPUS and name not in built.compiled]
+    if extra:
+        programs = compile_programs([(CPUS[name], built.lowered.program) for name in extra], None, progress)
+        built.compiled.update(zip(extra, programs, strict=True))
+
+
+def _row(entry: str, target: str, threads: int = 0) -> str:
+    """A run's name in the report; the entry that every artifact has needs no mention."""
+    where = f"run {target}" if entry == INFER else f"run {entry} on {target}"
+    return f"{where}, {threads} thread{'s' if threads > 1 else ''}" if threads else where
+
+
+def _run_target(stored: Stored, built: BuiltEntry, name: str, required: bool, rows: _Rows) -> None:
     if name == "reference":
+        row = _row(built.name, name)
         cost = program_operations(built.lowered.program)
         if cost > REFERENCE_LIMIT and not required:
-            rows.not_run("run reference", f"cost: {cost} operations, the limit is {REFERENCE_LIMIT}", required)
+            rows.not_run(row, f"cost: {cost} operations, the limit is {REFERENCE_LIMIT}", required)
             return
-        _compare_run(stored, "run reference", required, lambda: built.session("reference", 1), rows)
+        _compare_run(stored, row, required, lambda: built.session("reference", 1), rows)
         return
     reason = cpu.runs_here(CPUS[name]) if name in CPUS else "this host runs no CPU target"
     for threads in THREADS:
-        row = f"run {name}, {threads} thread{'s' if threads > 1 else ''}"
+        row = _row(built.name, name, threads)
         if reason is not None:
             rows.not_run(row, reason, required)
         else:
@@ -233,40 +246,46 @@ def _run_target(stored: Stored, built: Built, name: str, required: bool, rows: _
 def _run_shipped(stored: Stored, rows: _Rows) -> None:
     """The code that came with the artifact, on the best target of this host."""
     artifact = LoadedArtifact(stored)
-    _compare_run(stored, "run shipped code", True, lambda: artifact.session(target="cpu", threads=1), rows)
+    for entry in artifact.entries:
+        row = "run shipped code" if entry == INFER else f"run shipped code of {entry}"
+        _compare_run(stored, row, True, lambda entry=entry: artifact.session(entry, "cpu", 1), rows)
 
 
 def _compare_run(stored: Stored, row: str, required: bool, make: Callable[[], Session], rows: _Rows) -> None:
-    if not stored.config.golden:
-        rows.not_run(row, "the artifact has no golden run", required)
-        return
-    golden = stored.config.golden[0]
-    inputs = {each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in golden.inputs}
     try:
         with make() as session:
+            golden = stored.config.golden_run(session.entry.name)
+            if golden is None:
+                rows.not_run(row, "the artifact has no golden run", required)
+                return
+            inputs = {each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in golden.inputs}
             outputs = session.run(inputs)
+            state = session.state if golden.state else {}
     except ReproError as error:
         rows.mismatch(row, _flat(error), required)
         return
-    different = [text for each in golden.outputs if (text := _difference(stored, each, outputs))]
+    different = [text for each in golden.outputs if (text := _difference(stored, "output", each, outputs))]
+    different += [text for each in golden.state if (text := _difference(stored, "state", each, state))]
     if different:
         rows.mismatch(row, "; ".join(different), required)
-    else:
-        rows.good(row, f"{len(golden.outputs)} output{'s' if len(golden.outputs) > 1 else ''}, equal bits", required)
+        return
+    counts = f"{len(golden.outputs)} output{'s' if len(golden.outputs) > 1 else ''}"
+    counts += f" and {len(golden.state)} state tensors" if golden.state else ""
+    rows.good(row, f"{counts}, equal bits", required)
 
 
-def _difference(stored: Stored, expected: Tensor, outputs: Mapping[str, Array]) -> str:
-    """What differs between an output and its golden bits; empty if nothing does."""
+def _difference(stored: Stored, what: str, expected: Tensor, outputs: Mapping[str, Array]) -> str:
+    """What differs between an output, or a state tensor, and its golden bits; empty if nothing does."""
     found = tensors.to_bytes(outputs[expected.name])
     if tensors.digest(outputs[expected.name]) == expected.digest:
         return ""
     if not any(blob.digest == expected.digest for blob in stored.blobs):
-        return f"output '{expected.name}': other bits ({tensors.digest(outputs[expected.name])}, not {expected.digest})"
+        return f"{what} '{expected.name}': other bits ({tensors.digest(outputs[expected.name])}, not {expected.digest})"
     golden = np.frombuffer(bytes(stored.by_digest(expected.digest)), np.uint8)
     mine = np.frombuffer(found, np.uint8)
     if golden.size != mine.size:
-        return f"output '{expected.name}': {mine.size} bytes, not {golden.size}"
+        return f"{what} '{expected.name}': {mine.size} bytes, not {golden.size}"
     width = max(1, mine.size // max(1, outputs[expected.name].size))
     places = np.flatnonzero((golden.reshape(-1, width) != mine.reshape(-1, width)).any(axis=1))
     where = tuple(int(i) for i in np.unravel_index(int(places[0]), outputs[expected.name].shape))
-    return f"output '{expected.name}': {places.size} of {mine.size // width} elements differ, first at {list(where)}"
+    return f"{what} '{expected.name}': {places.size} of {mine.size // width} elements differ, first at {list(where)}"

@@ -3,11 +3,11 @@
 from repro.frontend import families as families
 from repro.frontend.bindings import parse_bindings, parse_settings
 from repro.frontend.entry import import_model
-from repro.frontend.imported import Imported, ParameterSlot, Port
+from repro.frontend.imported import INFER, EntryGraph, Imported, ParameterSlot, Port
 from repro.frontend.load import LoadedModel, load_model
 from repro.frontend.registry import onnx_op, registered_ops
 
 __all__ = [
-    "Imported", "LoadedModel", "ParameterSlot", "Port", "import_model", "load_model", "onnx_op", "parse_bindings",
-    "parse_settings", "registered_ops",
+    "INFER", "EntryGraph", "Imported", "LoadedModel", "ParameterSlot", "Port", "import_model", "load_model", "onnx_op",
+    "parse_bindings", "parse_settings", "registered_ops",
 ]  # fmt: skip

@@ -26,6 +26,26 @@ class ParameterSlot:
     trainable: bool
 
 
+INFER = "infer"
+
+
+@dataclass(frozen=True)
+class EntryGraph:
+    """One way to call a model, as a closed graph. Everything is positional; names are for people.
+
+    `updates` pairs a parameter with the result that is its value after a run: state. Results beyond `outputs` are
+    such values alone.
+    """
+
+    name: str
+    graph: Graph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    parameters: tuple[ParameterSlot, ...]
+    locations: Locations
+    updates: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass(frozen=True)
 class Imported:
     """A model as a canonical graph. Inputs, outputs, parameters and random nodes are positional; names stay here."""
@@ -39,3 +59,8 @@ class Imported:
     bound: dict[str, int]
     opsets: dict[str, int]
     warnings: tuple[str, ...]
+
+    @property
+    def infer(self) -> EntryGraph:
+        """The model's own outputs."""
+        return EntryGraph(INFER, self.graph, self.inputs, self.outputs, self.parameters, self.locations)

@@ -50,7 +50,7 @@ def sample_artifact(weight: bytes = b"\0\0\x80\x3f") -> Artifact:
                 ),
             ),
         ),
-        golden=(GoldenRun("infer", (), (Tensor("y", "f32[1]", outputs.digest),)),),
+        golden=(GoldenRun("infer", (), (Tensor("y", "f32[1]", outputs.digest),), ()),),
         limits={"nodes": 1000},
     )
     return Artifact(config, (source, kernel, program, code, stored, outputs))

@@ -1,0 +1,143 @@
+"""An entry of an artifact as it is built: graph, program, code, golden run, and what the config says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from passes.pipeline import Lowered
+from repro.artifact import golden, sessions, tensors
+from repro.artifact.canonical import sha256
+from repro.artifact.compiling import CompiledProgram
+from repro.artifact.config import CompiledEntry, CompiledKernel, Entry, GoldenRun, Pass, Passes, Tensor, Value
+from repro.artifact.layout import Layer
+from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, OBJECT_TYPE, PROGRAM_TYPE, TENSOR_TYPE
+from repro.frontend import EntryGraph
+from repro.ir.text import print_graph
+from repro.ir.types import Array, to_face
+
+Progress = Callable[[str, int, int], None]
+
+LARGE_OUTPUT = 1 << 20
+"""Bytes; of a larger golden output the artifact keeps the digest alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltEntry:
+    """An entry, and what it was made from: enough to run it without reading it back. `compiled` is by target."""
+
+    source: EntryGraph
+    lowered: Lowered
+    compiled: dict[str, CompiledProgram]
+    entry: Entry
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def session(self, target: str, threads: int) -> sessions.Session:
+        """A session of what was just built; its state starts at the initial values."""
+        slots = self.source.parameters
+        executable: sessions.Executable
+        if target == "reference":
+            executable = reference(self.source, self.lowered)
+        else:
+            values = [slot.initial.reshape(-1) for slot in slots]
+            executable = sessions.open_cpu(self.compiled[target], values, threads)
+        return sessions.Session(self.entry, executable, [sessions.Parameter(slot.name, slot.type) for slot in slots])
+
+
+def reference(source: EntryGraph, lowered: Lowered) -> sessions.ReferenceExecutable:
+    """The reference of an entry; the report of indices comes from the graph that has it."""
+    reporting = lowered.graph if lowered.checked else None
+    initial = [slot.initial for slot in source.parameters]
+    return sessions.ReferenceExecutable(source.graph, reporting, initial, source.updates)
+
+
+# ── what the config says ────────────────────────────────────────────────────────────────────────────
+
+
+def describe(source: EntryGraph, lowered: Lowered, weights: Sequence[Tensor]) -> Entry:
+    """The entry's signature; its parameters are positions in the artifact's list of weights."""
+    positions = {weight.name: position for position, weight in enumerate(weights)}
+    return Entry(
+        name=source.name,
+        graph="sha256:" + source.graph.digest.hex(),
+        inputs=tuple(Value(port.name, str(port.type)) for port in source.inputs),
+        outputs=tuple(Value(port.name, str(port.type)) for port in source.outputs),
+        weights=tuple(positions[slot.name] for slot in source.parameters),
+        index_checks=lowered.checked,
+    )
+
+
+def passes_of(built: BuiltEntry) -> Passes:
+    steps = (Pass(step.name, f"sha256:{step.before}", f"sha256:{step.after}") for step in built.lowered.steps)
+    return Passes(built.name, "", tuple(steps))
+
+
+def compiled_entry(built: BuiltEntry, target: str) -> CompiledEntry:
+    compiled = built.compiled[target]
+    parts = zip(compiled.program.kernels, compiled.schedules, compiled.kernel_objects, strict=True)
+    kernels = tuple(CompiledKernel(f"sha256:{kernel.digest}", s.text, sha256(code)) for kernel, s, code in parts)
+    return CompiledEntry(built.name, f"sha256:{compiled.program.digest}", sha256(compiled.program_object), kernels)
+
+
+def layers(built: BuiltEntry, targets: Sequence[str]) -> list[Layer]:
+    """Graph, program, kernels, constants and code."""
+    program, name = built.lowered.program, built.name
+    made = [
+        Layer(f"graphs/{name}.txt", GRAPH_TEXT_TYPE, print_graph(built.source.graph).encode()),
+        Layer(f"programs/{name}.txt", PROGRAM_TYPE, program.text.encode()),
+    ]
+    made += [Layer(f"kernels/{kernel.digest}.txt", KERNEL_TYPE, kernel.text.encode()) for kernel in program.kernels]
+    constants = [Layer("", TENSOR_TYPE, data) for data in program.constants]
+    made += [Layer(f"constants/{each.digest[7:]}", TENSOR_TYPE, each.data) for each in constants]
+    for target in targets:
+        each = built.compiled[target]
+        for kernel, code in zip(program.kernels, each.kernel_objects, strict=True):
+            made.append(Layer(f"code/{target}/{kernel.digest}.o", OBJECT_TYPE, code))
+        made.append(Layer(f"code/{target}/{name}.o", OBJECT_TYPE, each.program_object))
+    return made
+
+
+# ── golden runs ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def golden_inputs(source: EntryGraph, entry: Entry, given: Mapping[str, Array] | None, seed: int) -> dict[str, Array]:
+    """The inputs given, checked, or inputs drawn from the seed."""
+    types = source.graph.arguments
+    if given is not None:
+        stored = sessions.match(given, entry.inputs)
+        chosen = tuple(to_face(array, kind.dtype) for array, kind in zip(stored, types, strict=True))
+    else:
+        chosen = golden.draw(types, golden.index_limits(source.graph), seed)
+    return {port.name: array for port, array in zip(source.inputs, chosen, strict=True)}
+
+
+def golden_run(
+    built: BuiltEntry, target: str, inputs: Mapping[str, Array], progress: Progress
+) -> tuple[GoldenRun, tuple[Layer, ...]]:
+    """One run from the initial state: outputs, and the state after it if the entry has any."""
+    progress(f"golden run of {built.name}", 0, 1)
+    with built.session(target, 1) as session:
+        outputs = session.run(inputs)
+        state = {name: session.state[name] for name in updated(built.source)}
+    progress(f"golden run of {built.name}", 1, 1)
+    made: list[Layer] = []
+
+    def keep(kind: str, arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
+        kept: list[Tensor] = []
+        for position, (name, array) in enumerate(arrays.items()):
+            layer = Layer(f"golden/{built.name}/{kind}/{position:03}", TENSOR_TYPE, tensors.to_bytes(array))
+            kept.append(Tensor(name, str(tensors.type_of(array)), layer.digest))
+            if kind == "inputs" or (kind == "outputs" and len(layer.data) <= LARGE_OUTPUT):
+                made.append(layer)
+        return tuple(kept)
+
+    run = GoldenRun(built.name, keep("inputs", inputs), keep("outputs", outputs), keep("state", state))
+    return run, tuple(made)
+
+
+def updated(source: EntryGraph) -> list[str]:
+    """Names of the parameters that a run changes, in slot order."""
+    return [source.parameters[slot].name for slot in sorted(slot for slot, _ in source.updates)]
