@@ -188,14 +188,14 @@ def test_the_weight_gradient_runs_over_batch_and_pixels_in_panels_of_rows() -> N
     g = np.asarray(np.random.default_rng(4).standard_normal((images, 3, size, size)), np.float32)
     found = evaluate(backward(case, F32), [x, w, g])[1]
     panel_terms = 512 // size * size
-    panels: list[np.float32] = []
+    panels: list[Array] = []
     terms = [(n, i, j) for n in range(images) for i in range(size) for j in range(size)]
     for start in range(0, len(terms), panel_terms):
-        total = np.float32(0)
+        total = np.asarray(0, np.float32)
         for n, i, j in terms[start : start + panel_terms]:
             row, column = i + 0 - 1, j + 2 - 1  # tap (0, 2)
             if 0 <= row < size and 0 <= column < size:
-                total = np.asarray(fma_f32(*(np.asarray(v) for v in (g[n, 1, i, j], x[n, 1, row, column], total))))[()]
+                total = fma_f32(np.asarray(g[n, 1, i, j]), np.asarray(x[n, 1, row, column]), total)
         panels.append(total)
     assert len(panels) == 3
     assert found[1, 1, 0, 2].tobytes() == (panels[0] + panels[1] + panels[2] + np.float32(0)).tobytes()
