@@ -10,6 +10,7 @@ from repro.numerics.elementary.f32 import (
     exponential,
     hyperbolic,
     inverse_hyperbolic,
+    inverse_trigonometric,
     logarithm,
     power,
     roots,
@@ -38,5 +39,8 @@ SEQUENCES: dict[str, Callable[..., Value]] = {
     "atanh": inverse_hyperbolic.atanh,
     "cbrt": roots.cbrt,
     "rsqrt": roots.rsqrt,
+    "asin": inverse_trigonometric.asin,
+    "acos": inverse_trigonometric.acos,
+    "atan": inverse_trigonometric.atan,
 }
 """By name; of f32 values, to one."""
