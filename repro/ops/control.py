@@ -8,12 +8,14 @@ import numpy as np
 
 from repro.ir.graph import Attribute, Graph, Node, Value, argument, substitute
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
+from repro.ops.composite_gradients import composite_gradient
 from repro.ops.elementwise import add, compare, mul
 from repro.ops.record import (
     PENDING,
     Attributes,
     ByExpansion,
     Op,
+    RegionGradient,
     Sample,
     Structural,
     evaluate,
@@ -61,7 +63,7 @@ register(
         "composite",
         infer=_composite_type,
         reference=lambda node, operands: evaluate(node.regions[0], operands),
-        gradient=PENDING,
+        gradient=RegionGradient(composite_gradient),
         lowering=ByExpansion(lambda node: substitute(node.regions[0], node.operands)),
         samples=lambda: (
             Sample(
