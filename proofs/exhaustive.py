@@ -8,7 +8,7 @@ argument is decided in one of three ways: by a rule (proofs/rules.py), by the sc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from proofs import mpfr, rules
-from proofs.native import Elementwise, elementwise_kernel
+from proofs.native import Elementwise, Scalars, elementwise_kernel
 from proofs.screens import SCREENS
 from proofs.verdict import function_bits, verdict
 from repro.errors import InternalError
@@ -63,6 +63,11 @@ def here() -> Machine:
     return machine
 
 
+def results_of(function: Callable[..., Expr]) -> Scalars:
+    """The function's result by its bits."""
+    return lambda *operands: [function_bits(Value(function(*operands))).expr]
+
+
 @dataclass(frozen=True)
 class Wrong:
     """An argument whose result is not the correctly rounded one; all by their bits."""
@@ -99,15 +104,16 @@ def class_arguments(residue: int, first: int, count: int) -> Array:
 
 
 class Prover:
-    """One function with its screen, compiled."""
+    """One function with its screen, compiled. `function` may stand in for the one of that name."""
 
-    def __init__(self, name: str, machine: Machine | None = None) -> None:
+    def __init__(
+        self, name: str, function: Callable[[Expr], Expr] | None = None, machine: Machine | None = None
+    ) -> None:
         rules.check(name)
         self.name = name
         self._spans = rules.spans(name)
         chosen = machine or here()
-        function = FUNCTIONS[name]
-        self.results = Elementwise(lambda x: [function_bits(Value(function(x))).expr], [F32], chosen, BLOCK)
+        self.results = Elementwise(results_of(function or FUNCTIONS[name]), [F32], chosen, BLOCK)
         screen = SCREENS[name]
         self.slacks = Elementwise(lambda y, x: verdict(screen, y, x), [U32, F32], chosen, BLOCK)
 

@@ -60,6 +60,31 @@ def of_every_input(name: str, digests: Sequence[str], tally: Tally) -> Record:
     }
 
 
+def check_today(record: Record) -> None:
+    """Raise ReproError where a record speaks of other code, another screen or another contract, or of too little."""
+    name = record["function"]
+    spans = [[word(part) for part in span] for span in rules.spans(name)]
+    counts = record["counts"]
+    wanted = {
+        "contract": (record["contract"], CONTRACT_VERSION),
+        "code": (record["code"], code_digest(name)),
+        "screen": (record["screen"]["code"], screen_digest(name)),
+        "error of the screen": (record["screen"]["error_log2"], SCREENS[name].error_log2),
+        "rules": ([[rule["first"], rule["last"], rule["result"]] for rule in record["rules"]], spans),
+        "results": (record["results"], digest_of_digests(record["classes"])),
+        "count of inputs": (counts["rule"] + counts["screen"] + counts["mpfr"], counts["inputs"]),
+        "count of hard cases": (len(record["hard"]), counts["hard"]),
+    }
+    for what, (found, expected) in wanted.items():
+        if found != expected:
+            raise ReproError(
+                f"the record of {name} is not of today: {what}",
+                found=str(found),
+                expected=str(expected),
+                next=f"make prove FUNCTION={name}",
+            )
+
+
 def path(name: str) -> Path:
     return FOLDER / f"{name}.json"
 
