@@ -30,7 +30,7 @@ def sinh(x: Value) -> Value:
     high, e = fast_two_sum(m[0], -w[0])
     far = scale(high + (e + (m[1] - w[1])), n - 1)
     z = size * size
-    near = size + size * (z * polynomial(z, k.SINH))
+    near = fma(size, z * polynomial(z, k.SINH), size)
     return with_sign_of(select(size < 1.0, near, far), x)
 
 

@@ -106,8 +106,8 @@ def _turns(high: Value, middle: Value, low: Value) -> Pair:
 def _sin_near_zero(r: Pair) -> Pair:
     """sin r: r, and what is to be added to it."""
     high, low = r
-    z = high * high
-    return high, high * (z * polynomial(z, k.SIN)) + low * (1.0 - 0.5 * z)
+    z, z_low = square(high)
+    return high, fma(high, z * polynomial(z, k.SIN), low * (1.0 - 0.5 * z) + high * (z_low * k.SIN[0]))
 
 
 def _cos_near_zero(r: Pair) -> Pair:
