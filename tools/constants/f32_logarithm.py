@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 
-from mpmath import atanh, exp, log, mpf, sqrt, tanh
+from mpmath import acosh, asinh, atanh, exp, log, log1p, log10, mpf, sqrt, tanh, workprec
 
-from tools.constants.minimax import minimax
+from tools.constants.minimax import Function, minimax
 from tools.constants.printing import header, polynomial, scalar
 
 PATH = "repro/numerics/elementary/f32/logarithm_constants.py"
@@ -29,6 +30,31 @@ def end(split: mpf) -> mpf:
     return tanh(split * log(mpf(2)) / 2) ** 2 * (1 + mpf(2) ** -20)
 
 
+PATCHES: dict[str, tuple[Function, Sequence[int]]] = {
+    "LOG": (log, (0x4C5D65A5, 0x65D890D3, 0x6F31A8EC)),
+    "LOG10": (log10, (0x0EFEEE7A,)),
+    "LOG1P": (
+        log1p,
+        (0x35400003, 0x3710001B, 0x65D890D3, 0x6F31A8EC, 0xB53FFFFD, 0xB70FFFE5, 0xBB0EC8C4),
+    ),
+    "ASINH": (asinh, (0x4BDD65A5, 0x655890D3, 0x6EB1A8EC)),
+    "ACOSH": (acosh, (0x655890D3, 0x6EB1A8EC)),
+}
+"""By their bits, the arguments whose values lie so near to the middle of two f32s that the sequence misrounds them:
+found by trying them all."""
+
+
+def patches(name: str, function: Function, arguments: Sequence[int]) -> Iterator[str]:
+    """Arguments and their correctly rounded results; f32s by their bits."""
+    yield f"{name}_PATCHES = {{"
+    for bits in arguments:
+        value = function(mpf(struct.unpack("<f", struct.pack("<I", bits))[0]))
+        with workprec(24):
+            result = float(+value)
+        yield f"    0x{bits:08X}: 0x{struct.unpack('<I', struct.pack('<f', result))[0]:08X},"
+    yield "}"
+
+
 def lines() -> Iterator[str]:
     ln2, e = log(mpf(2)), exp(mpf(1))
     yield header("the f32 logarithms")
@@ -40,3 +66,5 @@ def lines() -> Iterator[str]:
         yield from polynomial(name, fit, function + what)
     fit = minimax(lambda z: series(e, z) / 2, 0, end(LOOSE_SPLIT), range(8))
     yield from polynomial("ATANH", fit, "atanh(s) / s in s^2 for |s| <= 0.2004")
+    for name, (function, arguments) in PATCHES.items():
+        yield from patches(name, function, arguments)

@@ -10,8 +10,8 @@ import math
 
 from repro.ir.types import F32, F64, I64, U64
 from repro.numerics.elementary.f32 import logarithm_constants as k
-from repro.numerics.elementary.f32.logarithm import odd_series, small_integer, split, with_sign_of
-from repro.numerics.elementary.value import Value, fma, rarely, select, sqrt
+from repro.numerics.elementary.f32.logarithm import series, small_integer, split, with_sign_of
+from repro.numerics.elementary.value import Value, fma, patched, rarely, select, sqrt
 
 _EXPONENT = 0xFFF0000000000000
 
@@ -21,7 +21,7 @@ def _log_of_sum(a: Value, b: Value, numerator: Value, denominator: Value) -> Val
     e, m = split(a + b)
     near = e.equals(0.0)
     s = select(near, numerator, m - 1.0) / select(near, denominator, m + 1.0)
-    return fma(e, k.LN2, odd_series(s, k.LOG))
+    return fma(s, series(s, k.LOG), e * k.LN2)
 
 
 def asinh(x: Value) -> Value:
@@ -29,7 +29,7 @@ def asinh(x: Value) -> Value:
     size = abs(x)
     wide = size.to(F64)
     q = sqrt(fma(wide, wide, 1.0))
-    result = _log_of_sum(wide, q, wide, 1.0 + q).to(F32)
+    result = patched(size, _log_of_sum(wide, q, wide, 1.0 + q).to(F32), k.ASINH_PATCHES)
     return with_sign_of(select(size < math.inf, result, size), x)
 
 
@@ -37,7 +37,7 @@ def acosh(x: Value) -> Value:
     """log(x + q), q = sqrt(x^2 - 1); near 1 s = tanh(acosh(x)/2) = sinh/(1 + cosh) = q/(1 + x)."""
     wide = x.to(F64)
     q = sqrt(fma(wide, wide, -1.0))
-    result = _log_of_sum(wide, q, q, 1.0 + wide).to(F32)
+    result = patched(x, _log_of_sum(wide, q, q, 1.0 + wide).to(F32), k.ACOSH_PATCHES)
     return rarely(~((x >= 1.0) & (x < math.inf)), select(x >= 1.0, x, math.nan), result)
 
 
@@ -54,6 +54,6 @@ def atanh(x: Value) -> Value:
     e = small_integer(ratio >> 52) - 2.0**52
     b = (b.as_bits(U64) + (ratio & _EXPONENT)).as_bits(F64)
     s = select(e.equals(0.0), wide + wide, a - b) / (a + b)
-    result = fma(e, k.LN2 / 2, odd_series(s, k.ATANH)).to(F32)
+    result = fma(s, series(s, k.ATANH), e * (k.LN2 / 2)).to(F32)
     ends = select(size.equals(1.0), size.same(math.inf), math.nan)
     return with_sign_of(rarely(~(size < 1.0), ends, result), x)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from repro.ir.types import F32, F64, I64, U32, U64
 from repro.numerics.elementary.f32 import logarithm_constants as k
-from repro.numerics.elementary.value import Value, fma, horner, rarely, select
+from repro.numerics.elementary.value import Value, fma, horner, patched, rarely, select
 
 _SQRT_HALF_BITS = 0x3FE6A09E00000000
 _BIAS = 1023 << 52
@@ -32,14 +32,18 @@ def split(x: Value) -> tuple[Value, Value]:
     return e, ((bits & _MANTISSA) + _SQRT_HALF_BITS).as_bits(F64)
 
 
-def odd_series(s: Value, coefficients: Sequence[float]) -> Value:
-    """s p(s^2)."""
-    return s * horner(s * s, coefficients)
+def series(s: Value, coefficients: Sequence[float]) -> Value:
+    """p(s^2)"""
+    return horner(s * s, coefficients)
 
 
 def with_sign_of(size: Value, x: Value) -> Value:
     """An f32 whose sign bit is clear, or that of x already, with the sign of x."""
     return (size.as_bits(U32) | (x.as_bits(U32) & 0x80000000)).as_bits(F32)
+
+
+def _quotient(m: Value) -> Value:
+    return (m - 1.0) / (m + 1.0)
 
 
 def _with_ends(x: Value, result: Value) -> Value:
@@ -48,26 +52,27 @@ def _with_ends(x: Value, result: Value) -> Value:
     return rarely((x.as_bits(U32) - 1) >= 0x7F7FFFFF, ends, result)
 
 
-def _quotient(m: Value) -> Value:
-    return (m - 1.0) / (m + 1.0)
-
-
 def log(x: Value) -> Value:
-    """e ln 2 + log m."""
+    """e ln 2 + log m. 2^-51.4 before rounding; 14 operations in f64 and a division."""
     e, m = split(x.to(F64))
-    return _with_ends(x, fma(e, k.LN2, odd_series(_quotient(m), k.LOG)).to(F32))
+    s = _quotient(m)
+    result = fma(s, series(s, k.LOG), e * k.LN2).to(F32)
+    return _with_ends(x, patched(x, result, k.LOG_PATCHES))
 
 
 def log2(x: Value) -> Value:
-    """e + log2 m."""
+    """e + log2 m. 2^-51.5 before rounding; 13 operations in f64 and a division."""
     e, m = split(x.to(F64))
-    return _with_ends(x, (e + odd_series(_quotient(m), k.LOG2)).to(F32))
+    s = _quotient(m)
+    return _with_ends(x, fma(s, series(s, k.LOG2), e).to(F32))
 
 
 def log10(x: Value) -> Value:
     """e log10(2) + log10 m."""
     e, m = split(x.to(F64))
-    return _with_ends(x, fma(e, k.LOG10_2, odd_series(_quotient(m), k.LOG10)).to(F32))
+    s = _quotient(m)
+    result = fma(e, k.LOG10_2, s * series(s, k.LOG10)).to(F32)
+    return _with_ends(x, patched(x, result, k.LOG10_PATCHES))
 
 
 def log1p(x: Value) -> Value:
@@ -75,6 +80,6 @@ def log1p(x: Value) -> Value:
     wide = x.to(F64)
     e, m = split(1.0 + wide)
     s = select(e.equals(0.0), wide, m - 1.0) / (m + 1.0)
-    near = with_sign_of(fma(e, k.LN2, odd_series(s, k.LOG)).to(F32), x)  # -0 stays
+    result = patched(x, fma(s, series(s, k.LOG), e * k.LN2).to(F32), k.LOG1P_PATCHES)
     ends = select(x.equals(-1.0), -math.inf, select(x < -1.0, math.nan, x))
-    return rarely(~((x > -1.0) & (x < math.inf)), ends, near)
+    return rarely(~((x > -1.0) & (x < math.inf)), ends, with_sign_of(result, x))  # so that -0 stays
