@@ -14,6 +14,7 @@ from repro.numerics.elementary.f32 import (
     logarithm,
     power,
     roots,
+    tangent,
     trigonometric,
 )
 from repro.numerics.elementary.value import Value
@@ -42,5 +43,6 @@ SEQUENCES: dict[str, Callable[..., Value]] = {
     "asin": inverse_trigonometric.asin,
     "acos": inverse_trigonometric.acos,
     "atan": inverse_trigonometric.atan,
+    "tan": tangent.tan,
 }
 """By name; of f32 values, to one."""
