@@ -62,8 +62,8 @@ def _at_moment(node: Node, operands: tuple[Value, ...], moment: Moment, iteratio
         return Node(node.op, (moment.step, first), node.attributes, node.types).results
     if not any(_draws(region) for region in node.regions):
         return None
-    inside = iterations * {"loop": node.attributes.get("count", 1), "while": _WHILE_ITERATIONS}.get(node.op, 1)
-    regions = tuple(_region_at_moment(region, len(moment.values), inside) for region in node.regions)
+    own: int = node["count"] if node.op == "loop" else _WHILE_ITERATIONS if node.op == "while" else 1
+    regions = tuple(_region_at_moment(region, len(moment.values), iterations * own) for region in node.regions)
     return Node(node.op, (*operands, *moment.values), node.attributes, node.types, regions).results
 
 

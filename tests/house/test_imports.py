@@ -14,7 +14,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.ir", "repro.machines"}),
     frozenset({"repro.numerics"}),
     frozenset({"repro.ops"}),
-    frozenset({"repro.frontend", "repro.autodiff", "passes"}),
+    frozenset({"repro.frontend", "repro.autodiff", "repro.train_step", "passes"}),
     frozenset({"repro.targets"}),
     frozenset({"repro.artifact", "repro.runtime", "manifests"}),
     frozenset({"repro.training", "repro.audit"}),
