@@ -25,7 +25,7 @@ def _near(x: Value) -> Value:
 
 
 def tan(x: Value) -> Value:
-    """tan r = r P(r^2)/Q(r^2), of degree 3 in r^2 both; 2^-50.9 before rounding; 21 f64 operations, one of them a division."""
+    """tan r = r P(r^2)/Q(r^2), cubics both; 2^-50.9 before rounding; 21 f64 operations, one of them a division."""
     wide = x.to(F64)
     size = huge(x, 0) / huge(x, 1)
     far = (size.as_bits(U64) ^ (wide.as_bits(U64) & _SIGN)).as_bits(F64)
