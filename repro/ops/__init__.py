@@ -1,7 +1,7 @@
 """The core ops. Importing this package fills the table `OPS`; the constructors build typed nodes."""
 
 from repro.ops.contraction import dot, matmul
-from repro.ops.control import branch, composite, loop, region, while_
+from repro.ops.control import branch, composite
 from repro.ops.convolutions import convolution
 from repro.ops.elementwise import (
     add,
@@ -19,6 +19,7 @@ from repro.ops.elementwise import (
     sub,
 )
 from repro.ops.indexing import gather, scatter
+from repro.ops.loops import loop, while_
 from repro.ops.movement import (
     broadcast,
     broadcast_shape,
@@ -32,9 +33,12 @@ from repro.ops.movement import (
     transpose,
 )
 from repro.ops.record import OPS, Op, evaluate, make, record
-from repro.ops.reduction import cumulative, reduce_axes, reduce_keep, window_extent, window_reduce
+from repro.ops.reduction import reduce_axes, reduce_keep
+from repro.ops.regions import region
+from repro.ops.running import cumulative
 from repro.ops.sorting import sort, take_along_axis
 from repro.ops.structure import integers, iota, is_constant, random_bits, scalar, static
+from repro.ops.windows import window_extent, window_reduce
 
 __all__ = [
     "OPS", "Op", "add", "bitcast_to", "branch", "broadcast", "broadcast_shape", "broadcast_to", "canonical_nan",

@@ -149,7 +149,7 @@ CONVOLUTIONS = {
     "strides beyond the taps": Case(((2, 3, 11, 9), (4, 3, 2, 3)), convolved((4, 3), (3, 3), (1, 1), (-1, 0))),
     "grouped": Case(((2, 4, 9, 8), (6, 2, 3, 2)), convolved((7, 4), (1, 2), (2, 1), (-1, 0), groups=2)),
     "depthwise": Case(((2, 4, 7, 8), (8, 1, 3, 3)), convolved((4, 4), (2, 2), (1, 1), (-1, -1), groups=4)),
-    "dilated and strided": Case(((1, 3, 17), (2, 3, 4)), convolved((5,), (2,), (3,), (-1,))),
+    "dilated and strided": Case(((1, 3, 17), (5, 3, 4)), convolved((5,), (2,), (3,), (-1,))),
     "common factor": Case(((1, 3, 23), (2, 3, 4)), convolved((5,), (4,), (2,), (-1,))),
     "volume": Case(((1, 2, 5, 6, 4), (3, 2, 2, 3, 2)), convolved((4, 3, 3), (1, 2, 1), (1,) * 3, (0, -1, 0))),
     "transposed": Case(((2, 4, 5, 4), (3, 4, 3, 3)), convolved((11, 9), (1, 1), (-1, -1), (1, 1), (2, 2))),

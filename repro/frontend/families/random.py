@@ -30,7 +30,7 @@ from repro.ops import (
     slice_,
     sub,
 )
-from repro.ops.reduction import cumulative
+from repro.ops.running import cumulative
 
 # ── words to numbers ────────────────────────────────────────────────────────────────────────────────
 

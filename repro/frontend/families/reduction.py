@@ -28,7 +28,7 @@ from repro.ops import (
     slice_,
     sub,
 )
-from repro.ops.reduction import cumulative
+from repro.ops.running import cumulative
 
 Axes = tuple[int, ...]
 Formula = Callable[[Value, Axes], Value]
