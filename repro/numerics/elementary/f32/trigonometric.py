@@ -7,12 +7,18 @@ from itertools import pairwise
 
 from repro.ir.types import F32, F64, I64, U32, U64
 from repro.numerics.elementary.f32 import trigonometric_constants as k
-from repro.numerics.elementary.value import Value, fma, horner, integer_lookup, rarely, select
+from repro.numerics.elementary.value import Value, fma, horner, integer_lookup, patched, rarely, select
 
 _SHIFTER = float(3 << 51)
 _SIGN = 1 << 63
 HUGE = 2.0**23
 """From here on arguments are integers, and are reduced as such."""
+
+_SIN_NEAR = float.fromhex("0x1.33333p+13")
+_SIN_PATCHES = {0x46199998: 0xBEB1FA5D, 0xC6199998: 0x3EB1FA5D, 0x55CAFB2A: 0xBF7E7A17, 0xD5CAFB2A: 0x3F7E7A17}
+_COS_PATCHES = {0x5922AA80: 0x3F08AEBF, 0xD922AA80: 0x3F08AEBF, 0x7908CD73: 0x3F798BB5, 0xF908CD73: 0x3F798BB5}
+"""By bits, the arguments whose f64 value lies on the wrong side of a rounding boundary, and the right results, as
+the proof printed them. All are taken on the seldom side, where they cost nothing; one of sin's is not huge."""
 
 
 def _sine(r: Value, parity: Value) -> Value:
@@ -59,7 +65,8 @@ def sin(x: Value) -> Value:
     near = _sine(_remainder(wide, shifted - _SHIFTER), shifted.as_bits(U64))
     size = huge(x, 0)
     far = (size.as_bits(U64) ^ (wide.as_bits(U64) & _SIGN)).as_bits(F64)
-    return rarely(abs(x) >= HUGE, far.to(F32), near.to(F32))
+    seldom = (abs(x) >= HUGE) | abs(x).equals(_SIN_NEAR)
+    return rarely(seldom, patched(x, far.to(F32), _SIN_PATCHES), near.to(F32))
 
 
 def cos(x: Value) -> Value:
@@ -68,4 +75,4 @@ def cos(x: Value) -> Value:
     shifted = fma(wide, k.ONE_OVER_PI, -0.5) + (_SHIFTER + 1.0)
     n = (shifted - (_SHIFTER + 1.0)) + 0.5
     near = _sine(_remainder(wide, n), shifted.as_bits(U64))
-    return rarely(abs(x) >= HUGE, huge(x, 1).to(F32), near.to(F32))
+    return rarely(abs(x) >= HUGE, patched(x, huge(x, 1).to(F32), _COS_PATCHES), near.to(F32))
