@@ -16,7 +16,7 @@ Gradients, from the cotangent s of the total: the first three by the rules of th
 whose core ops have a kink or a pole where the loss has none, by these formulas (s' is s * w):
 
     l1                      d > 0 ? s' : d < 0 ? -s' : 0, and NaN where d is NaN
-    bce                     s' * ((x - y) / max((1 - x) * x, 1e-12))
+    bce                     s' * ((x - y) / max((1 - x) * x, 1e-12 as f32))
     bce_with_logits         s' * (1 / (1 + exp(-x)) - y)
 
 Class weights are a vector over the classes; the other losses take a weight for each element of the output.
@@ -28,6 +28,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from repro.errors import ReproError
 from repro.frontend.families.activation import sigmoid_of
@@ -53,8 +55,8 @@ from repro.ops.record import Step
 
 LEAST_LOGARITHM = -100.0
 """What PyTorch's binary cross entropy bounds logarithms by."""
-LEAST_VARIANCE = 1e-12
-"""What the gradient of binary cross entropy bounds x * (1 - x) by."""
+LEAST_VARIANCE = float(np.float32(1e-12))
+"""What its gradient bounds (1 - x) * x by: a constant of f32 in PyTorch, also where it computes in f64."""
 
 
 @dataclass(frozen=True)

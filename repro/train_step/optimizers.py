@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from repro.errors import ReproError
 from repro.ir.graph import Value
-from repro.ir.types import F64, I64, TensorType
+from repro.ir.types import F64, I64
 from repro.ops import add, broadcast, compare, convert_to, div, elementwise, fill, maximum, mul, scalar, select, sub
 from repro.train_step.options import check_range
 
@@ -73,10 +73,6 @@ class Optimizer(ABC):
     def decayed(self, p: Value, g: Value) -> Value:
         """g + weight_decay * p."""
         return add(g, _times(self.weight_decay, p)) if self.weight_decay else g
-
-    def state_types(self, kind: TensorType) -> tuple[TensorType, ...]:
-        """The types of the state of a parameter whose computing type is given."""
-        return (kind,) * len(self.slots)
 
 
 def _stepped(p: Value, rate: Value, direction: Value) -> Value:

@@ -1,0 +1,160 @@
+"""What PyTorch computes in float64: `python -m tests.train_step.record_torch` writes torch.npz beside this file.
+
+Optimizers: five steps on given gradients. Losses: value and gradient at the output. Clipping: the clipped gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RECORD = Path(__file__).with_name("torch.npz")
+SHAPES = ((3, 4), (5,))
+STEPS = 5
+
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
+    "sgd": ("sgd", {}, "SGD", {}),
+    "sgd_decay": ("sgd", {"weight_decay": 0.1}, "SGD", {"weight_decay": 0.1}),
+    "momentum": ("momentum", {}, "SGD", {"momentum": 0.9}),
+    "momentum_dampened": (
+        "momentum",
+        {"momentum": 0.8, "dampening": 0.3, "weight_decay": 0.01},
+        "SGD",
+        {"momentum": 0.8, "dampening": 0.3, "weight_decay": 0.01},
+    ),
+    "nesterov": (
+        "nesterov",
+        {"momentum": 0.7, "weight_decay": 0.02},
+        "SGD",
+        {"momentum": 0.7, "weight_decay": 0.02, "nesterov": True},
+    ),
+    "adagrad": ("adagrad", {}, "Adagrad", {}),
+    "adagrad_options": (
+        "adagrad",
+        {"lr_decay": 0.1, "initial_accumulator_value": 0.5, "weight_decay": 0.03, "epsilon": 1e-3},
+        "Adagrad",
+        {"lr_decay": 0.1, "initial_accumulator_value": 0.5, "weight_decay": 0.03, "eps": 1e-3},
+    ),
+    "rmsprop": ("rmsprop", {}, "RMSprop", {}),
+    "rmsprop_options": (
+        "rmsprop",
+        {"alpha": 0.9, "momentum": 0.5, "centered": True, "weight_decay": 0.05, "epsilon": 1e-4},
+        "RMSprop",
+        {"alpha": 0.9, "momentum": 0.5, "centered": True, "weight_decay": 0.05, "eps": 1e-4},
+    ),
+    "adam": ("adam", {}, "Adam", {}),
+    "adam_options": (
+        "adam",
+        {"beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "weight_decay": 0.1, "amsgrad": True},
+        "Adam",
+        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.1, "amsgrad": True},
+    ),
+    "adamw": ("adamw", {}, "AdamW", {}),
+    "adamw_options": ("adamw", {"weight_decay": 0.3, "amsgrad": True}, "AdamW", {"weight_decay": 0.3, "amsgrad": True}),
+}
+"""Case -> our optimizer and options, PyTorch's class and options. The learning rate is PyTorch's default for all."""
+
+LOSSES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "softmax_cross_entropy": ("cross_entropy", (6, 4)),
+    "softmax_cross_entropy_planes": ("cross_entropy", (3, 4, 2, 2)),
+    "nll": ("nll_loss", (6, 4)),
+    "mse": ("mse_loss", (6, 4)),
+    "l1": ("l1_loss", (6, 4)),
+    "bce": ("binary_cross_entropy", (6, 4)),
+    "bce_with_logits": ("binary_cross_entropy_with_logits", (6, 4)),
+}
+"""Case -> PyTorch's function, the output's shape."""
+
+CLIPPING = {"below": 100.0, "above": 0.25}
+
+
+def loss_operands(case: str, weighted: bool) -> dict[str, Any]:
+    """Output, labels and weights of a case; they hold what the losses treat on its own."""
+    _, shape = LOSSES[case]
+    generator = np.random.default_rng([*case.encode(), weighted])
+    x = generator.standard_normal(shape)
+    if "cross_entropy" in case or case == "nll":
+        labels = generator.integers(0, shape[1], (shape[0], *shape[2:]))
+        labels.reshape(-1)[1] = -100
+        return {"x": x, "labels": labels, "weight": generator.random(shape[1]) + 0.1}
+    labels = generator.random(shape)
+    if case == "bce":
+        x = generator.random(shape)
+        x[0], labels[0] = (0.0, 1.0, 0.0, 1.0), (0.0, 1.0, 1.0, 0.0)
+    else:
+        x[0, :2] = 0.0
+        labels[0, :2] = (0.0, 1.0)
+        x[1, :2] = (40.0, -40.0)
+        x[1, 2] = labels[1, 2]
+    return {"x": x, "labels": labels, "weight": generator.random(shape) + 0.1}
+
+
+def optimizer_operands() -> tuple[list[Any], list[list[Any]]]:
+    """The first values of the parameters, and gradients by step and parameter."""
+    generator = np.random.default_rng(11)
+    start = [generator.standard_normal(shape) for shape in SHAPES]
+    slopes = [[generator.standard_normal(shape) for shape in SHAPES] for _ in range(STEPS)]
+    slopes[0][1][0] = 0.0
+    return start, slopes
+
+
+def flat(arrays: Sequence[Any]) -> Any:
+    """The arrays one behind another."""
+    return np.concatenate([np.reshape(array, -1) for array in arrays])
+
+
+def _optimizers(torch: Any) -> dict[str, Any]:
+    start, slopes = optimizer_operands()
+    found: dict[str, Any] = {}
+    for case, (_, _, name, options) in OPTIMIZERS.items():
+        values = [torch.tensor(value, requires_grad=True) for value in start]
+        optimizer = getattr(torch.optim, name)(values, **options)
+        rows: list[Any] = []
+        for given in slopes:
+            for value, slope in zip(values, given, strict=True):
+                value.grad = torch.tensor(slope)
+            optimizer.step()
+            rows.append(flat([value.detach().numpy() for value in values]))
+        found[f"optimizer/{case}"] = np.stack(rows)
+        found[f"rate/{case}"] = np.float64(optimizer.param_groups[0]["lr"])
+    return found
+
+
+def _losses(torch: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for case, (name, _) in LOSSES.items():
+        function: Callable[..., Any] = getattr(torch.nn.functional, name)
+        for weighted in (False, True):
+            given = loss_operands(case, weighted)
+            x = torch.tensor(given["x"], requires_grad=True)
+            extra = {"weight": torch.tensor(given["weight"])} if weighted else {}
+            loss = function(x, torch.tensor(given["labels"]), **extra)
+            loss.backward()
+            found[f"loss/{case}/{weighted}"] = flat([loss.detach().numpy(), x.grad.numpy()])
+    return found
+
+
+def _clipping(torch: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    _, slopes = optimizer_operands()
+    for case, greatest in CLIPPING.items():
+        values = [torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in SHAPES]
+        for value, slope in zip(values, slopes[0], strict=True):
+            value.grad = torch.tensor(slope)
+        torch.nn.utils.clip_grad_norm_(values, greatest)
+        found[f"clip/{case}"] = flat([value.grad.numpy() for value in values])
+    return found
+
+
+def expected() -> dict[str, Any]:
+    """All cases by the PyTorch that is installed."""
+    import torch
+
+    return {**_optimizers(torch), **_losses(torch), **_clipping(torch)}
+
+
+if __name__ == "__main__":
+    np.savez_compressed(RECORD, **expected())
