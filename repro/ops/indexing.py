@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -9,11 +10,11 @@ import numpy as np
 from repro.ir import index as ix
 from repro.ir.graph import Node, Value
 from repro.ir.loops import Expr, apply, const
-from repro.ir.types import F32, I64, Array, TensorType
+from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.numerics import numpy_scalars
-from repro.ops.movement import guard
+from repro.ops.arithmetic import compare, convert_to, div, elementwise, mul, select
+from repro.ops.movement import broadcast, fill, guard, reshape, transpose
 from repro.ops.record import (
-    PENDING,
     Access,
     Attributes,
     Axes,
@@ -25,6 +26,7 @@ from repro.ops.record import (
     make,
     register,
 )
+from repro.ops.structure import iota
 
 Types = tuple[TensorType, ...]
 Index = tuple[Expr, ...]
@@ -101,6 +103,40 @@ def gather(operand: Value, indices: Value, axes: Sequence[int]) -> Value:
     return make("gather", operand, indices, axes=tuple(axes)).value
 
 
+def _gather_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
+    """Contributions of an element one by one in ascending order, starting from the first (rule 12); +0.0 without any.
+
+    x + -0.0 == x for every x, so that -0.0 is the place to start from. Linear in the indices.
+    """
+    operand, indices = node.operands
+    axes, wide = node["axes"], _wide(operand.type)
+    if not operand.type.elements:
+        return fill(0, operand.type), None
+    start = fill(-0.0, wide)
+    added = scatter("add", start, indices, convert_to(cotangents[0], wide.dtype), axes)
+    total = select(_touched(operand.type, indices, axes), added, fill(0, wide))
+    return convert_to(total, operand.dtype), None
+
+
+def _wide(kind: TensorType) -> TensorType:
+    """Narrow floats are added in f32 and rounded once (rule 3)."""
+    return kind if kind.dtype.computes else TensorType(F32, kind.shape)
+
+
+def _over_windows(flags: Value, shape: Sequence[int], axes: Sequence[int]) -> Value:
+    """A value for each point, [extents of `axes`], as one for each element of the shape."""
+    order = sorted(range(len(axes)), key=lambda position: axes[position])
+    return broadcast(transpose(flags, order), shape, sorted(axes))
+
+
+def _touched(operand: TensorType, indices: Value, axes: Sequence[int]) -> Value:
+    """Whether some index points at each element: bool of the operand's shape."""
+    extents = tuple(operand.shape[axis] for axis in axes)
+    truth = fill(True, TensorType(BOOL, indices.shape[:-1]))
+    marks = scatter("set", fill(False, TensorType(BOOL, extents)), indices, truth, range(len(axes)))
+    return _over_windows(marks, operand.shape, axes)
+
+
 def _gather_samples() -> Iterable[Sample]:
     table = TensorType(F32, (7, 5, 3))
     yield Sample((table, TensorType(I64, (4, 2, 1))), lambda t, i: gather(t, i, (1,)), (None, (-1, 5)))
@@ -112,7 +148,7 @@ register(
         "gather",
         infer=_gather_type,
         reference=_gather_reference,
-        gradient=PENDING,
+        gradient=_gather_gradient,
         lowering=ByElement(_gather_element),
         samples=_gather_samples,
         meaning="elements or windows at computed points",
@@ -179,6 +215,79 @@ def scatter(combiner: str, operand: Value, indices: Value, updates: Value, axes:
     return make("scatter", operand, indices, updates, axes=tuple(axes), combiner=combiner).value
 
 
+# its gradients ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _scatter_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
+    operand, _, updates = node.operands
+    if not operand.type.elements or not updates.type.elements:
+        return cotangents[0], None, fill(0, updates.type)
+    rule = {"add": _of_added, "set": _of_set, "mul": _of_multiplied, "min": _of_extreme, "max": _of_extreme}
+    given, update = rule[node["combiner"]](node, cotangents[0])
+    return given, None, update
+
+
+def _numbers(shape: Sequence[int]) -> Value:
+    """Each element's row-major number: the order in which updates come."""
+    return reshape(iota((math.prod(shape),), 0), shape)
+
+
+def _of_added(node: Node, g: Value) -> tuple[Value, Value]:
+    """g, and g at each update's point (+0.0 for one that is dropped)."""
+    return g, gather(g, node.operands[1], node["axes"])
+
+
+def _of_set(node: Node, g: Value) -> tuple[Value, Value]:
+    """g where no update points; g at the point of each update that is the last there."""
+    operand, indices, updates = node.operands
+    axes, points = node["axes"], indices.shape[:-1]
+    extents, over = tuple(operand.shape[axis] for axis in axes), range(len(axes))
+    none = fill(-1, TensorType(I64, extents))
+    last = scatter("set", none, indices, _numbers(points), over)
+    wins = compare("eq", gather(last, indices, over), _numbers(points))
+    kept = select(_over_windows(compare("eq", last, none), operand.shape, axes), g, fill(0, g.type))
+    chosen = broadcast(wins, updates.shape, range(len(points)))
+    return kept, select(chosen, gather(g, indices, axes), fill(0, updates.type))
+
+
+def _of_multiplied(node: Node, g: Value) -> tuple[Value, Value]:
+    """g * (product of the updates); for an update u that is not zero (g * y) / u, or, where one factor of y is zero and
+    is u, g * (product of the other factors); else +0.0."""
+    operand, indices, updates = node.operands
+    axes, one, zero = node["axes"], fill(1, operand.type), fill(0, operand.type)
+    nothing, own_one = fill(0, updates.type), fill(1, updates.type)
+    of_updates = scatter("mul", one, indices, updates, axes)
+    is_zero, own_zero = compare("eq", operand, zero), compare("eq", updates, nothing)
+    others = scatter("mul", select(is_zero, one, operand), indices, select(own_zero, own_one, updates), axes)
+    zeros = scatter("add", select(is_zero, one, zero), indices, select(own_zero, own_one, nothing), axes)
+    slope = mul(g, others)
+    at_zeros, at_slope = gather(zeros, indices, axes), gather(slope, indices, axes)
+    alone = select(compare("eq", at_zeros, own_one), at_slope, nothing)
+    plain = select(compare("eq", at_zeros, nothing), div(at_slope, updates), nothing)
+    return mul(g, of_updates), select(own_zero, alone, plain)
+
+
+def _same(a: Value, b: Value) -> Value:
+    """Equal, or both NaN."""
+    nans = elementwise("and", compare("ne", a, a), compare("ne", b, b))
+    return elementwise("or", compare("eq", a, b), nans)
+
+
+def _of_extreme(node: Node, g: Value) -> tuple[Value, Value]:
+    """g goes to the first that is the extreme: the operand's element, then the updates in ascending order."""
+    operand, indices, updates = node.operands
+    axes, result = node["axes"], node.value
+    from_operand = _same(operand, result)
+    numbers = _numbers(updates.shape)
+    beyond = fill(updates.type.elements, numbers.type)
+    hits = select(_same(updates, gather(result, indices, axes)), numbers, beyond)
+    first = scatter("min", fill(updates.type.elements, TensorType(I64, operand.shape)), indices, hits, axes)
+    free = select(from_operand, fill(-1, first.type), first)
+    wins = compare("eq", gather(free, indices, axes), numbers)
+    chosen = select(wins, gather(g, indices, axes), fill(0, updates.type))
+    return select(from_operand, g, fill(0, g.type)), chosen
+
+
 def _scatter_samples() -> Iterable[Sample]:
     table = TensorType(F32, (7, 5))
     for combiner in ("set", "add", "mul", "min", "max"):
@@ -199,7 +308,7 @@ register(
         "scatter",
         infer=_scatter_type,
         reference=_scatter_reference,
-        gradient=PENDING,
+        gradient=_scatter_gradient,
         lowering=ByNests(_scatter_nests),
         samples=_scatter_samples,
         expensive=True,

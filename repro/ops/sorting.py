@@ -7,9 +7,9 @@ import numpy as np
 from repro.ir.graph import Node, Value
 from repro.ir.types import F32, I32, I64, Array, TensorType
 from repro.ops.elementwise import compare, convert_to, elementwise
-from repro.ops.indexing import gather
-from repro.ops.movement import broadcast, concatenate, reshape, transpose
-from repro.ops.record import PENDING, Attributes, ByExpansion, Op, Sample, make, register
+from repro.ops.indexing import gather, scatter
+from repro.ops.movement import broadcast, concatenate, fill, reshape, transpose
+from repro.ops.record import Attributes, ByExpansion, Op, Sample, make, register
 from repro.ops.reduction import reduce_axes
 from repro.ops.structure import iota
 
@@ -71,10 +71,23 @@ def _expand_sort(node: Node) -> tuple[Value, ...]:
 
 def _take(value: Value, indices: Value, axis: int) -> Value:
     """NumPy's take_along_axis for indices of the value's rank."""
+    return gather(value, _points(indices, axis), range(indices.rank))
+
+
+def _points(indices: Value, axis: int) -> Value:
+    """Whole points i64 [..., rank] of indices along one axis."""
     shape = indices.shape
     columns = [indices if a == axis else iota(shape, a) for a in range(len(shape))]
-    points = concatenate([reshape(column, (*shape, 1)) for column in columns], len(shape))
-    return gather(value, points, range(len(shape)))
+    return concatenate([reshape(column, (*shape, 1)) for column in columns], len(shape))
+
+
+def _sort_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
+    """Each cotangent goes back to where its value came from. No two go to one place."""
+    value, axis = node.operands[0], node["axis"]
+    if not value.type.elements:
+        return (cotangents[0],)
+    points = _points(Value(node, 1), axis)
+    return (scatter("set", fill(0, value.type), points, cotangents[0], range(value.rank)),)
 
 
 def sort(value: Value, axis: int, descending: bool = False) -> tuple[Value, Value]:
@@ -90,7 +103,7 @@ register(
         "sort",
         infer=_sort_type,
         reference=_sort_reference,
-        gradient=PENDING,
+        gradient=_sort_gradient,
         lowering=ByExpansion(_expand_sort),
         samples=lambda: (
             Sample((TensorType(F32, (3, 20)),), lambda v: sort(v, 1)[0]),
