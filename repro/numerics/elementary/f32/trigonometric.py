@@ -52,7 +52,7 @@ def half_turns(x: Value, quarter: int) -> tuple[Value, Value]:
     return (turns + (1 << 62)) >> 63, fraction + tail
 
 
-def huge(x: Value, quarter: int) -> Value:
+def _huge(x: Value, quarter: int) -> Value:
     """sin(|x| + quarter pi/2) of a huge f32, as f64; NaN for infinity."""
     n, f = half_turns(x, quarter)
     return select(abs(x).equals(math.inf), x.to(F64) - x.to(F64), _sine(f * k.PI, n))
@@ -63,7 +63,7 @@ def sin(x: Value) -> Value:
     wide = x.to(F64)
     shifted = fma(wide, k.ONE_OVER_PI, _SHIFTER)
     near = _sine(_remainder(wide, shifted - _SHIFTER), shifted.as_bits(U64))
-    size = huge(x, 0)
+    size = _huge(x, 0)
     far = (size.as_bits(U64) ^ (wide.as_bits(U64) & _SIGN)).as_bits(F64)
     seldom = (abs(x) >= HUGE) | abs(x).equals(_SIN_NEAR)
     return rarely(seldom, patched(x, far.to(F32), _SIN_PATCHES), near.to(F32))
@@ -75,4 +75,4 @@ def cos(x: Value) -> Value:
     shifted = fma(wide, k.ONE_OVER_PI, -0.5) + (_SHIFTER + 1.0)
     n = (shifted - (_SHIFTER + 1.0)) + 0.5
     near = _sine(_remainder(wide, n), shifted.as_bits(U64))
-    return rarely(abs(x) >= HUGE, patched(x, huge(x, 1).to(F32), _COS_PATCHES), near.to(F32))
+    return rarely(abs(x) >= HUGE, patched(x, _huge(x, 1).to(F32), _COS_PATCHES), near.to(F32))
