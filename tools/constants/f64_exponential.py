@@ -40,5 +40,5 @@ def lines() -> Iterator[str]:
     yield from scalar("LN2_REST", ln2 - short(ln2, 32))
     what = "(e^r - 1 - r - r^2/2)/r^3 for |r| <= ln(2)/2"
     yield from polynomial("EXP", minimax(exp_rest, -half, half, range(10), lambda r: abs(r) ** 3 / exp(r)), what)
-    what = "(sinh x - x)/x^3 in x^2 for |x| <= 1"
-    yield from polynomial("SINH", minimax(sinh_rest, 0, 1, range(7)), what)
+    what = "(sinh x - x)/x^3 in x^2 for |x| <= 3/4"
+    yield from polynomial("SINH", minimax(sinh_rest, 0, mpf(9) / 16, range(6)), what)

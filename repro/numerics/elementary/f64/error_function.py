@@ -1,14 +1,14 @@
 """erf and erfc, f64 to f64, as branch-free sequences.
 
-erf by a polynomial up to 65/128; beyond, erfc x = e^(-x^2) v S(v) with v = 1/(1 + 2x) and S smooth between 1.1
-and 1.3, by a polynomial around the middle of each of eight pieces.
+erf by a polynomial up to 57/128; beyond, erfc x = e^(-x^2) v S(v) with v = (15/16)/(1 + 2x) and S smooth between
+1.2 and 1.4, by a polynomial around the middle of each of eight pieces.
 """
 
 from __future__ import annotations
 
 from repro.numerics.elementary.f64 import error_function_constants as k
 from repro.numerics.elementary.f64.exponential import exp_pair, scale
-from repro.numerics.elementary.pairs import Pair, fast_two_sum, multiply, square, two_product
+from repro.numerics.elementary.pairs import Pair, fast_two_sum, multiply, square, two_product, two_sum
 from repro.numerics.elementary.value import (
     Value,
     clamp,
@@ -22,8 +22,9 @@ from repro.numerics.elementary.value import (
     with_sign_of,
 )
 
-_NEAR = 65 / 128
-"""Beyond 1/2, so that v stays below it."""
+_NEAR = 57 / 128
+"""So that erfc is above 1/2 up to here, and v below."""
+_NUMERATOR = 15 / 16
 _ONE = 7.0
 """erf is 1 from here on."""
 _FAR = 28.0
@@ -31,10 +32,10 @@ _FAR = 28.0
 
 
 def _erf_rest(x: Value) -> Pair:
-    """erf x - x = (2/sqrt(pi) - 1) x + x^3 P(x^2), for |x| <= 65/128."""
+    """erf x - x = (2/sqrt(pi) - 1) x + x^3 P(x^2), for |x| <= 57/128."""
     z = x * x
     first, e = two_product(x, k.ERF_SLOPE)
-    return first, e + x * (k.ERF_SLOPE_LOW + z * polynomial(z, k.ERF))
+    return first, fma(x, fma(z, polynomial(z, k.ERF), k.ERF_SLOPE_LOW), e)
 
 
 def _erf_near_zero(size: Value) -> Value:
@@ -60,13 +61,13 @@ def _smooth(v: Value, v_low: Value) -> Pair:
 
 
 def _complement(size: Value, last: float) -> tuple[Value, Pair]:
-    """(n, c): erfc = c 2^n for size in [65/128, last]."""
+    """(n, c): erfc = c 2^n for size in [57/128, last]."""
     x = clamp(size, _NEAR, last)
     z, z_low = square(x)
     n, power = exp_pair(-z, -z_low)
-    bottom, e = fast_two_sum(2.0 * x, x.same(1.0))
-    v = 1.0 / bottom
-    v_low = v * (fma(-v, bottom, 1.0) - v * e)
+    bottom, e = two_sum(2.0 * x, x.same(1.0))
+    v = _NUMERATOR / bottom
+    v_low = v * ((fma(-v, bottom, _NUMERATOR) - v * e) * (1.0 / _NUMERATOR))
     return n, multiply(multiply(power, (v, v_low)), _smooth(v, v_low))
 
 

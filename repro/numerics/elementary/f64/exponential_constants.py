@@ -23,11 +23,10 @@ EXP = (
 """(e^r - 1 - r - r^2/2)/r^3 for |r| <= ln(2)/2; lowest power first; error 2^-60.01."""
 SINH = (
     float.fromhex("0x1.5555555555555p-3"),
-    float.fromhex("0x1.11111111110fep-7"),
-    float.fromhex("0x1.a01a01a01ed74p-13"),
-    float.fromhex("0x1.71de3a4e25c8bp-19"),
-    float.fromhex("0x1.ae6460eaa552dp-26"),
-    float.fromhex("0x1.611cba69fe312p-33"),
-    float.fromhex("0x1.b40fca13c0e9dp-41"),
+    float.fromhex("0x1.1111111111477p-7"),
+    float.fromhex("0x1.a01a019eff3d7p-13"),
+    float.fromhex("0x1.71de3c6ea1237p-19"),
+    float.fromhex("0x1.ae60bc923f0cbp-26"),
+    float.fromhex("0x1.63fcdfa58fea3p-33"),
 )
-"""(sinh x - x)/x^3 in x^2 for |x| <= 1; lowest power first; error 2^-53.9."""
+"""(sinh x - x)/x^3 in x^2 for |x| <= 3/4; lowest power first; error 2^-53.38."""

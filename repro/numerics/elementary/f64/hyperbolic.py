@@ -31,7 +31,7 @@ def sinh(x: Value) -> Value:
     far = scale(high + (e + (m[1] - w[1])), n - 1)
     z = size * size
     near = fma(size, z * polynomial(z, k.SINH), size)
-    return with_sign_of(select(size < 1.0, near, far), x)
+    return with_sign_of(select(size < 0.75, near, far), x)
 
 
 def cosh(x: Value) -> Value:
