@@ -47,6 +47,9 @@ def samples(name, dtype, count):
     if name == "pow":
         x = (1 + rng.random(count)) * 2.0 ** rng.uniform(-20, 20, count)
         return [v.astype(dtype.storage) for v in (x, rng.standard_normal(count) * 3)]
+    if name == "atan2":
+        y = rng.standard_normal(count) * 2.0 ** rng.uniform(-20, 20, count)
+        return [v.astype(dtype.storage) for v in (y, rng.standard_normal(count))]
     if name in DOMAINS:
         low, high = DOMAINS[name]
         x = rng.uniform(low, high, count)
@@ -203,15 +206,15 @@ DIGEST = """
 import hashlib, numpy as np
 from repro.ir.loops import Exact
 from repro.ir.types import F32, F64
-from repro.numerics.elementary import FUNCTIONS, evaluate
+from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS, evaluate
 from repro.numerics.contract import LANES_ORDER, chain
 from repro.numerics.sums import reduce_reference
 digest = hashlib.sha256()
 rng = np.random.Generator(np.random.Philox(5))
 words = rng.integers(0, 2**64, 4000, dtype=np.uint64)
 for dtype, x in ((F32, words.astype(np.uint32).view(np.float32)), (F64, words.view(np.float64))):
-    for name in (*FUNCTIONS, "pow"):
-        result = evaluate(name, [x] if name != "pow" else [np.abs(x), x[::-1]], dtype)
+    for name in (*FUNCTIONS, *BINARY_FUNCTIONS):
+        result = evaluate(name, [x] if name in FUNCTIONS else [np.abs(x), x[::-1]], dtype)
         digest.update(np.where(np.isnan(result), dtype.storage.type(0), result).tobytes())
     y = ((words >> np.uint64(40)).astype(np.float64) * 2.0**-24 - 0.5).astype(dtype.storage)
     digest.update(reduce_reference("add", LANES_ORDER, [y.reshape(2, -1)]).tobytes())

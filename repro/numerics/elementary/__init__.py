@@ -52,7 +52,7 @@ def _function(name: str) -> Callable[..., Expr]:
     def build(*operands: Expr) -> Expr:
         dtype = operands[0].dtype
         if dtype is F64:
-            return f64.SEQUENCES.get(name, _SEQUENCES[name])(*map(Value, operands)).expr
+            return f64.SEQUENCES[name](*map(Value, operands)).expr
         if dtype is not F32:
             raise TypeError(f"{name} is not defined on {dtype}")
         if name in f32.SEQUENCES:
@@ -64,8 +64,8 @@ def _function(name: str) -> Callable[..., Expr]:
     return build
 
 
-BINARY_FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {"pow": _function("pow")}
-"""By name: of the base and the exponent."""
+BINARY_FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {name: _function(name) for name in ("pow", "atan2")}
+"""By name: pow of the base and the exponent, atan2 of y and x."""
 
 FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
     name: _function(name) for name in _SEQUENCES if name not in BINARY_FUNCTIONS
