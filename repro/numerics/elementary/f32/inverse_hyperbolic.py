@@ -1,7 +1,8 @@
 """asinh, acosh and atanh, f32 to f32, in f64 arithmetic.
 
 Each is a logarithm log v, taken as those of logarithm.py: v = 2^e m, s = (m - 1)/(m + 1). Where e = 0, s is instead
-computed from the argument without forming v - 1, whose relative error grows without bound near 0.
+computed from the argument without forming v - 1, whose relative error grows without bound near 0. Errors before the
+last rounding and operations are given as there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def _log_of_sum(a: Value, b: Value, numerator: Value, denominator: Value) -> Val
 
 
 def asinh(x: Value) -> Value:
-    """log(|x| + q), q = sqrt(x^2 + 1); near 0 s = tanh(asinh(x)/2) = sinh/(1 + cosh) = |x|/(1 + q)."""
+    """log(|x| + q), q = sqrt(x^2 + 1); near 0 s = tanh(asinh(x)/2) = sinh/(1 + cosh) = |x|/(1 + q).
+
+    2^-50.6; 30 operations, a division and a square root.
+    """
     size = abs(x)
     wide = size.to(F64)
     q = sqrt(fma(wide, wide, 1.0))
@@ -34,7 +38,10 @@ def asinh(x: Value) -> Value:
 
 
 def acosh(x: Value) -> Value:
-    """log(x + q), q = sqrt(x^2 - 1); near 1 s = tanh(acosh(x)/2) = sinh/(1 + cosh) = q/(1 + x)."""
+    """log(x + q), q = sqrt(x^2 - 1); near 1 s = tanh(acosh(x)/2) = sinh/(1 + cosh) = q/(1 + x).
+
+    2^-50.6; 30 operations, a division and a square root.
+    """
     wide = x.to(F64)
     q = sqrt(fma(wide, wide, -1.0))
     result = patched(x, _log_of_sum(wide, q, q, 1.0 + wide).to(F32), k.ACOSH_PATCHES)
@@ -45,7 +52,7 @@ def atanh(x: Value) -> Value:
     """1/2 log(a/b), a = 1 + |x|, b = 1 - |x|: with b' = 2^e b near a, s = (a - b')/(a + b').
 
     Where e = 0, a - b is 2 |x|. e is the nearest integer to the difference of the bit patterns of a and b, read as
-    fixed-point logarithms.
+    fixed-point logarithms. 2^-51.3; 32 operations and a division.
     """
     size = abs(x)
     wide = size.to(F64)

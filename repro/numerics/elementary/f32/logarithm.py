@@ -1,5 +1,8 @@
 """log, log2, log10 and log1p, f32 to f32, in f64 arithmetic.
 
+A docstring gives the greatest relative error before the last rounding, measured at 2^23 arguments, and the number
+of operations on f64s, conversions and integers of that width with them.
+
 Each writes its argument as 2^e m with m in [sqrt(1/2), sqrt(2)) and takes log m = log((1 + s)/(1 - s)) with
 s = (m - 1)/(m + 1), |s| < 0.1716: an odd series, s times a polynomial in s^2 (degree 7).
 """
@@ -33,7 +36,7 @@ def split(x: Value) -> tuple[Value, Value]:
 
 
 def series(s: Value, coefficients: Sequence[float]) -> Value:
-    """p(s^2)"""
+    """p(s^2)."""
     return horner(s * s, coefficients)
 
 
@@ -53,7 +56,7 @@ def _with_ends(x: Value, result: Value) -> Value:
 
 
 def log(x: Value) -> Value:
-    """e ln 2 + log m. 2^-51.4 before rounding; 14 operations in f64 and a division."""
+    """e ln 2 + log m. 2^-51.4; 24 operations and a division."""
     e, m = split(x.to(F64))
     s = _quotient(m)
     result = fma(s, series(s, k.LOG), e * k.LN2).to(F32)
@@ -61,14 +64,14 @@ def log(x: Value) -> Value:
 
 
 def log2(x: Value) -> Value:
-    """e + log2 m. 2^-51.5 before rounding; 13 operations in f64 and a division."""
+    """e + log2 m. 2^-51.7; 23 operations and a division."""
     e, m = split(x.to(F64))
     s = _quotient(m)
     return _with_ends(x, fma(s, series(s, k.LOG2), e).to(F32))
 
 
 def log10(x: Value) -> Value:
-    """e log10(2) + log10 m."""
+    """e log10(2) + log10 m. 2^-51.6; 24 operations and a division."""
     e, m = split(x.to(F64))
     s = _quotient(m)
     result = fma(e, k.LOG10_2, s * series(s, k.LOG10)).to(F32)
@@ -76,7 +79,10 @@ def log10(x: Value) -> Value:
 
 
 def log1p(x: Value) -> Value:
-    """log of 1 + x, which is exact unless x is tiny or huge; where e = 0, m - 1 is x itself."""
+    """log of 1 + x, which is exact unless x is tiny or huge; where e = 0, m - 1 is x itself.
+
+    2^-51.4; 27 operations and a division.
+    """
     wide = x.to(F64)
     e, m = split(1.0 + wide)
     s = select(e.equals(0.0), wide, m - 1.0) / (m + 1.0)

@@ -24,7 +24,7 @@ def _is_unusual(x: Value) -> Value:
 
 
 def rsqrt(x: Value) -> Value:
-    """1/sqrt(x) with n = 2."""
+    """1/sqrt(x) with n = 2. 2^-52.9 before the last rounding; 14 operations in f32, 9 in f64."""
     r = (k.RSQRT_START - (x.as_bits(I32) >> 1)).as_bits(F32)
     h = fma(-(x * r), r, 1.0)
     r = fma(r * h, horner(h, k.RSQRT), r).to(F64)
@@ -45,7 +45,10 @@ def _cube_root(a: Value) -> Value:
 
 
 def cbrt(x: Value) -> Value:
-    """The cube root of |x| with the sign of x; a subnormal argument is scaled by 2^24."""
+    """The cube root of |x| with the sign of x; a subnormal argument is scaled by 2^24.
+
+    2^-52.5 before the last rounding; 24 operations in f32, 10 in f64.
+    """
     size = abs(x)
     small = _cube_root(size * 2.0**24) * 2.0**-8
     seldom = select(size < math.inf, small, size)
