@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +31,15 @@ def window_extent(extent: int, window: int, stride: int, dilation: int, low: int
     return max(0, (extent + low + high - ((window - 1) * dilation + 1)) // stride + 1)
 
 
+def _holes(attributes: Attributes, rank: int) -> tuple[int, ...]:
+    """On each axis, how far apart the operand's elements stand: 1, unless the node says otherwise."""
+    return attributes.get("input_dilations", (1,) * rank)
+
+
 def _window_type(attributes: Attributes, types: Types, _: object) -> Types:
     names = ("window", "strides", "dilations", "low", "high")
-    parts = zip(types[0].shape, *(attributes[name] for name in names), strict=True)
+    spaced = (n * hole for n, hole in zip(types[0].shape, _holes(attributes, types[0].rank), strict=True))
+    parts = zip(spaced, *(attributes[name] for name in names), strict=True)
     shape = tuple(window_extent(n, w, s, d, low, high) for n, w, s, d, low, high in parts)
     if not types[0].dtype.computes:
         raise TypeError(f"window_reduce on {types[0].dtype}: narrow floats compute in f32")
@@ -49,8 +56,10 @@ def _window_positions(node: Node) -> tuple[Array, Array]:
     for axis in reversed(range(rank)):
         outer = np.arange(out[axis]).reshape([-1 if i == axis else 1 for i in range(2 * rank)])
         inner = np.arange(node["window"][axis]).reshape([-1 if i == rank + axis else 1 for i in range(2 * rank)])
-        position = outer * node["strides"][axis] - node["low"][axis] + inner * node["dilations"][axis]
-        present = present & (position >= 0) & (position < shape[axis])
+        place = outer * node["strides"][axis] - node["low"][axis] + inner * node["dilations"][axis]
+        hole = _holes(node.attributes, rank)[axis]
+        position = place // hole
+        present = present & (place % hole == 0) & (position >= 0) & (position < shape[axis])
         offset = offset + np.clip(position, 0, shape[axis] - 1) * stride
         stride *= shape[axis]
     full = (*out, *node["window"])
@@ -73,12 +82,14 @@ def _window_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, .
 
 
 def _window_at(node: Node, index: Index, taps: Index) -> tuple[Index, Expr]:
-    position = tuple(
+    places = tuple(
         ix.add(ix.scale(i, s), ix.scale(t, d), ix.number(-low))
         for i, t, s, d, low in zip(index, taps, node["strides"], node["dilations"], node["low"], strict=True)
     )
-    shape = node.operands[0].shape
-    return position, ix.both(*(ix.inside(p, n) for p, n in zip(position, shape, strict=True)))
+    shape, holes = node.operands[0].shape, _holes(node.attributes, len(places))
+    position = tuple(ix.floordiv(place, hole) for place, hole in zip(places, holes, strict=True))
+    filled = (ix.compare("eq", ix.mod(place, hole), 0) for place, hole in zip(places, holes, strict=True))
+    return position, ix.both(*filled, *(ix.inside(p, n) for p, n in zip(position, shape, strict=True)))
 
 
 def _window_element(node: Node, _: int, index: Index, operands: tuple[Access, ...], axes: Axes) -> Expr:
@@ -112,8 +123,14 @@ def window_reduce(
     dilations: Sequence[int],
     low: Sequence[int],
     high: Sequence[int],
+    input_dilations: Sequence[int] | None = None,
 ) -> Value:
-    """Reduce over sliding windows on every axis; padding is absent. argmax gives row-major offsets (i64)."""
+    """Reduce over sliding windows on every axis; padding is absent. argmax gives row-major offsets (i64).
+
+    With input_dilations, that many places (the element's own and holes behind it, which are absent) stand for
+    each element along an axis.
+    """
+    holes: dict[str, Any] = {} if input_dilations is None else {"input_dilations": tuple(input_dilations)}
     node = make(
         "window_reduce",
         value,
@@ -124,6 +141,7 @@ def window_reduce(
         dilations=tuple(dilations),
         low=tuple(low),
         high=tuple(high),
+        **holes,
     )
     return node.value
 
@@ -140,7 +158,7 @@ def _window_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value |
     match combiner:
         case "add":
             return (_gradient_of_sums(node, g),)
-        case "min" | "max":
+        case "min" | "max" if "input_dilations" not in node.attributes:
             return (_gradient_of_extremes(node, g),)
         case _:
             raise InternalError(f"window_reduce {combiner} has no gradient")
@@ -150,16 +168,17 @@ def _gradient_of_sums(node: Node, g: Value) -> Value:
     """The window sum (rule 10) over g's windows that hold an element, ascending; holes of a stride are absent."""
     x, rank = node.operands[0], g.rank
     window, strides, dilations, low = (node[name] for name in ("window", "strides", "dilations", "low"))
+    holes = _holes(node.attributes, rank)
     reach = [(w - 1) * d for w, d in zip(window, dilations, strict=True)]
     absent = scalar(-0.0, g.dtype)
-    if all(s > r and (d == 1 or r == 0) for s, r, d in zip(strides, reach, dilations, strict=True)):
-        copies = _repeated(g, window, strides, absent)  # no windows overlap: a sum of one
-        return _placed(copies, low, x.shape, absent)
-    spaced = _repeated(g, (1,) * rank, strides, absent)
-    parts = zip(x.shape, spaced.shape, low, strict=True)
+    apart = all(s > r and (d == 1 or r == 0) for s, r, d in zip(strides, reach, dilations, strict=True))
+    if apart and math.prod(holes) == 1:  # no windows overlap: each sum is one cotangent
+        return _placed(_repeated(g, window, strides, absent), low, x.shape, absent)
+    parts = zip(x.shape, holes, g.shape, strides, low, strict=True)
     before = [r - start for r, start in zip(reach, low, strict=True)]
-    behind = [extent - places + start for extent, places, start in parts]
-    return window_reduce("add", spaced, window, (1,) * rank, dilations, before, behind)
+    behind = [(extent - 1) * hole + 1 - n * stride + start for extent, hole, n, stride, start in parts]
+    spaced = None if math.prod(strides) == 1 else strides
+    return window_reduce("add", g, window, holes, dilations, before, behind, spaced)
 
 
 def _repeated(value: Value, copies: Sequence[int], strides: Sequence[int], between: Value) -> Value:

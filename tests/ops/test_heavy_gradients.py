@@ -256,6 +256,10 @@ REDUCTIONS = {
     "running add": Case(((4, 9, 3),), lambda x: cumulative("add", x, 1)),
     "running mul": Case(((4, 9, 3),), lambda x: cumulative("mul", x, 1)),
     "running mul with zeros": Case(((3, 4),), lambda x: cumulative("mul", x, 1), exact=(WITH_ZEROS,)),
+    "windows over elements apart": Case(
+        ((2, 5, 4),),
+        lambda x: window_reduce("add", x, (1, 3, 2), (1, 2, 1), (1, 1, 2), (0, 1, 1), (0, 2, 0), (1, 3, 2)),
+    ),
     **{
         f"windows {combiner}, {name}": Case(((2, 3, 9, 8),), over_windows(combiner, *parameters), spread=0.01)
         for combiner in ("add", "max", "min")
