@@ -64,24 +64,21 @@ def gradient_graph(graph: Graph, wrt: Sequence[int]) -> tuple[Graph, list[int]]:
     return Graph(kinds, tuple(value for value in found if value is not None)), reached
 
 
-def disagreement(
-    graph: Graph, operands: Sequence[Array], generator: np.random.Generator, parameters: Sequence[Array] = ()
-) -> float:
+def disagreement(graph: Graph, operands: Sequence[Array], generator: np.random.Generator, wrt: Sequence[int]) -> float:
     """|difference quotient - <gradient, direction>| of an f64 graph, over the sum of |gradient * direction|.
 
-    Both are of the results' product with random cotangents, along a random direction of every float argument.
+    Both are of the results' product with random cotangents, along a random direction of the arguments `wrt`.
     """
-    wrt = float_leaves(graph)
     made, reached = gradient_graph(graph, wrt)
     seeds = [generator.standard_normal(value.shape) for value in graph.results if value.dtype.is_float]
-    slopes = dict(zip(reached, evaluate(made, [*operands, *seeds], parameters), strict=True))
+    slopes = dict(zip(reached, evaluate(made, [*operands, *seeds]), strict=True))
     along = {index: generator.standard_normal(graph.arguments[index].shape) for index in wrt}
 
     def moved(step: float) -> float:
         there = [
             np.asarray(array + step * along[index]) if index in along else array for index, array in enumerate(operands)
         ]
-        values = evaluate(graph, there, parameters)
+        values = evaluate(graph, there)
         floats = [array for value, array in zip(graph.results, values, strict=True) if value.dtype.is_float]
         return float(sum(np.vdot(seed, array) for seed, array in zip(seeds, floats, strict=True)))
 

@@ -183,9 +183,8 @@ def test_narrow_floats_are_added_in_f32_and_rounded_once() -> None:
     (made,) = cotangents(list(zip(moved, seeds, strict=True)), [x])
     assert made is not None
     assert made.type == kind
-    values = [
-        np.full(value.shape, bits, np.float16).view(np.uint16) for value, bits in zip(seeds, (2048, 1, 1), strict=True)
-    ]
+    parts = zip(seeds, (2048.0, 1.0, 0.5), strict=True)  # the last is summed over two positions
+    values = [np.full(value.shape, part, np.float16) for value, part in parts]
     graph = Graph((kind, *(seed.type for seed in seeds)), (made,))
     storage = [array.view(graph.arguments[1].dtype.storage) for array in values]
     empty = np.zeros((4, 1), graph.arguments[0].dtype.storage)

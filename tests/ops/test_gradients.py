@@ -69,7 +69,8 @@ def generator_of(name: str, number: int) -> np.random.Generator:
 
 def error_of(name: str, number: int, sample: Sample) -> float:
     generator = generator_of(name, number)
-    return disagreement(widened(graph_of(sample)), smooth(name, sample, generator), generator)
+    graph = widened(graph_of(sample))
+    return disagreement(graph, smooth(name, sample, generator), generator, float_leaves(graph))
 
 
 def test_every_op_states_a_gradient_or_why_it_has_none() -> None:
