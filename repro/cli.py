@@ -98,8 +98,45 @@ def _build_parser(commands: Any) -> None:
     golden = made.add_mutually_exclusive_group()
     golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
     golden.add_argument("--golden-seed", type=_seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
+    _training_options(made)
     made.add_argument("--seed", type=_seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+_TRAINING = {
+    "loss": "entries train_step: loss of the first output against the input `labels`",
+    "loss-output": "the output that the loss reads",
+    "optimizer": "default: sgd",
+    "learning-rate": "default: the optimizer's",
+    "schedule": "constant, linear or cosine",
+    "total-steps": "where the schedule ends",
+    "warmup-steps": "steps before the full rate",
+    "clip-norm": "greatest norm of all gradients together",
+    "accumulation": "microbatches of a step",
+    "frozen": "patterns of parameters that stay, with commas",
+}
+
+
+def _training_options(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("training")
+    for name, what in _TRAINING.items():
+        group.add_argument(f"--{name}", metavar="X", help=what)
+    group.add_argument("--weighted", action="store_true", help="the loss takes an input `weight` too")
+    group.add_argument("--gradients", action="store_true", help="an entry `gradients`: the loss and each gradient")
+    more = "another option of the loss, the optimizer or the schedule: beta1=0.8"
+    group.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help=more)
+
+
+def _training(options: argparse.Namespace) -> dict[str, str | None]:
+    """What was said of training, by the options' Python names."""
+    given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in _TRAINING}
+    given["weighted"] = "true" if options.weighted else None
+    for word in options.option:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ReproError("--option takes NAME=VALUE", found=word)
+        given[name.replace("-", "_")] = value
+    return given
 
 
 def _verify_parser(commands: Any) -> None:
@@ -216,6 +253,8 @@ def build(options: argparse.Namespace) -> int:
             inputs=inputs,
             golden_seed=options.golden_seed,
             seed=options.seed,
+            gradients=options.gradients,
+            **_training(options),
             force=options.force,
             progress=progress,
         )

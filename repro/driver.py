@@ -21,6 +21,7 @@ from repro.artifact.sessions import Session
 from repro.errors import ReproError
 from repro.frontend import load_model
 from repro.ir.types import Array
+from repro.train_step import TrainOptions, training_of
 from repro.version import VERSION
 
 __all__ = [
@@ -63,15 +64,18 @@ def build(
     inputs: Mapping[str, Array] | None = None,
     golden_seed: int = 0,
     seed: int = 0,
+    gradients: bool = False,
     force: bool = False,
     progress: Progress = _silent,
+    **training: Any,
 ) -> LoadedArtifact:
     """Compile a model (a path, or a ModelProto) to the artifact folder `out` (default: `<model>.repro`).
 
     `bind` fixes dimensions by name or as `INPUT[AXIS]`, `set` fixes values of inputs; golden inputs are
-    `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random
-    nodes that have none of their own. The identical artifact at `out` is left alone; anything else there is replaced
-    only with `force`. Raises ReproError.
+    `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random nodes that
+    have none of their own. With `loss=...` there is an entry `train_step` (and, with `gradients`, one `gradients`);
+    `optimizer`, `learning_rate` and the other options of `repro.train_step` go by name. The identical artifact at
+    `out` is left alone; anything else there is replaced only with `force`. Raises ReproError.
     """
     folder = _output_folder(model, out)
     layout.check_place(folder, force)
@@ -87,6 +91,8 @@ def build(
         inputs=inputs,
         golden_seed=golden_seed,
         seed=seed,
+        training=_training(training, gradients),
+        gradients=gradients,
     )
     found = default_cache()
     built = building.build(request, found, progress)
@@ -94,6 +100,12 @@ def build(
     if found is not None:
         found.trim()
     return LoadedArtifact(reading.open_artifact(folder), written, built.warnings)
+
+
+def _training(given: Mapping[str, Any], gradients: bool) -> TrainOptions | None:
+    if all(value is None for value in given.values()) and not gradients:
+        return None
+    return training_of(given)
 
 
 def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Path:

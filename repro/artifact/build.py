@@ -28,6 +28,7 @@ from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.targets import cpu
 from repro.targets.llvm.toolchain import versions
+from repro.train_step import TrainOptions, gradients, train_step, words_of
 from repro.version import VERSION
 
 Progress = Callable[[str, int, int], None]
@@ -45,6 +46,9 @@ class Request:
     golden_seed: int
     seed: int
     """Key of random nodes that have none of their own (rule 16)."""
+    training: TrainOptions | None = None
+    gradients: bool = False
+    """Whether there is an entry `gradients`; it takes the loss of `training`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +77,12 @@ def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]
     given = {name: array.shape for name, array in (request.inputs or {}).items() if name in names}
     shapes = None if request.inputs is None else given
     imported = import_model(request.model, request.bind, request.set, shapes, request.seed)
-    return imported, (imported.infer,)
+    entries = [imported.infer]
+    if request.training is not None:
+        if request.gradients:
+            entries.append(gradients(imported, request.training))
+        entries.append(train_step(imported, request.training).entry)
+    return imported, tuple(entries)
 
 
 def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
@@ -99,6 +108,8 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
             golden_inputs="drawn" if request.inputs is None else "given",
             golden_seed=hex64(request.golden_seed),
             seed=hex64(request.seed),
+            training={} if request.training is None else words_of(request.training),
+            gradients=request.gradients,
         ),
         source=Source(stored.model.digest, imported.opsets),
         entries=tuple(each.entry for each in entries),

@@ -67,6 +67,9 @@ class Build:
     """`drawn` from `golden_seed`, or `given`: then they are blobs of the golden run."""
     golden_seed: str
     seed: str
+    training: dict[str, str]
+    """Every training option by name; empty: the artifact is not trained."""
+    gradients: bool
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from repro.ir.parse_program import parse_program, parse_schedule
 from repro.ir.types import Array, parse_type, to_storage
 from repro.machines import CPUS
 from repro.targets import cpu
+from repro.train_step import training_of
 
 
 class LoadedArtifact:
@@ -119,6 +120,8 @@ def request_of(stored: Stored) -> Request:
         inputs=given if build.golden_inputs == "given" else None,
         golden_seed=int(build.golden_seed, 16),
         seed=int(build.seed, 16),
+        training=training_of(build.training) if build.training else None,
+        gradients=build.gradients,
     )
 
 
