@@ -67,10 +67,12 @@ def gradient_graph(graph: Graph, wrt: Sequence[int]) -> tuple[Graph, list[int]]:
 def disagreement(graph: Graph, operands: Sequence[Array], generator: np.random.Generator, wrt: Sequence[int]) -> float:
     """|difference quotient - <gradient, direction>| of an f64 graph, over the sum of |gradient * direction|.
 
-    Both are of the results' product with random cotangents, along a random direction of the arguments `wrt`.
+    Both are of the results' product with random cotangents (0 where a result is infinite: the maximum over nothing),
+    along a random direction of the arguments `wrt`.
     """
     made, reached = gradient_graph(graph, wrt)
-    seeds = [generator.standard_normal(value.shape) for value in graph.results if value.dtype.is_float]
+    at = [array for value, array in zip(graph.results, evaluate(graph, operands), strict=True) if value.dtype.is_float]
+    seeds = [np.where(np.isfinite(array), generator.standard_normal(array.shape), 0.0) for array in at]
     slopes = dict(zip(reached, evaluate(made, [*operands, *seeds]), strict=True))
     along = {index: generator.standard_normal(graph.arguments[index].shape) for index in wrt}
 
@@ -80,7 +82,7 @@ def disagreement(graph: Graph, operands: Sequence[Array], generator: np.random.G
         ]
         values = evaluate(graph, there)
         floats = [array for value, array in zip(graph.results, values, strict=True) if value.dtype.is_float]
-        return float(sum(np.vdot(seed, array) for seed, array in zip(seeds, floats, strict=True)))
+        return float(sum((seed * np.nan_to_num(array)).sum() for seed, array in zip(seeds, floats, strict=True)))
 
     quotient = (moved(STEP) - moved(-STEP)) / (2 * STEP)
     terms = [slopes[index] * along[index] for index in reached]
