@@ -13,7 +13,7 @@ from mpmath import mp
 import tools.constants
 
 ROOT = Path(__file__).resolve().parents[2]
-HELPERS = ("__main__", "minimax", "printing")
+HELPERS = ("__main__", "minimax", "printing", "rational")
 
 
 def names() -> list[str]:

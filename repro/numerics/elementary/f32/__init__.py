@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from repro.numerics.elementary.f32 import (
     arctangent2,
+    complement,
     error_function,
     exponential,
     hyperbolic,
@@ -44,5 +45,6 @@ SEQUENCES: dict[str, Callable[..., Value]] = {
     "acos": inverse_trigonometric.acos,
     "atan": inverse_trigonometric.atan,
     "tan": tangent.tan,
+    "erfc": complement.erfc,
 }
 """By name; of f32 values, to one."""

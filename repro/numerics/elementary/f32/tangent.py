@@ -14,7 +14,7 @@ _SIGN = 1 << 63
 def _tangent(r: Value, quarters: Value) -> Value:
     """tan r, or -1/tan r where the u64 `quarters` is odd; f64, |r| <= pi/4."""
     z = r * r
-    top, bottom = r * horner(z, k.NUMERATOR), horner(z, k.DENOMINATOR)
+    top, bottom = r * horner(z, k.TANGENT_TOP), horner(z, k.TANGENT_BOTTOM)
     odd = (quarters & 1).differs(0)
     quotient = select(odd, bottom, top) / select(odd, top, bottom)
     return (quotient.as_bits(U64) ^ (quarters << 63)).as_bits(F64)
