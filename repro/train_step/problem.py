@@ -138,9 +138,7 @@ def _loss_output(imported: Imported, options: TrainOptions) -> int:
     if options.loss_output is None:
         return 0
     if options.loss_output not in names:
-        raise ReproError(
-            "the loss reads an output that the model lacks", None, None, options.loss_output, ", ".join(names)
-        )
+        raise ReproError("the model has no such output", found=options.loss_output, expected=", ".join(names))
     return names.index(options.loss_output)
 
 
