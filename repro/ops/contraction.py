@@ -124,20 +124,48 @@ def matmul(a: Value, b: Value) -> Value:
 def _dot_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
     """da = sum over b's free axes of g*b, db = sum over a's free axes of g*a, in storage order of those axes."""
     a, b = node.operands
-    g = cotangents[0]
+    return gradient_of_left(node, cotangents[0], b), gradient_of_right(node, a, cotangents[0])
+
+
+def _result_axes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Axes of a dot's result by role: batch, free of a, free of b."""
+    batch = len(node["left_batch"])
+    rows = batch + node.operands[0].rank - batch - len(node["left_contract"])
+    return tuple(range(batch)), tuple(range(batch, rows)), tuple(range(rows, len(node.types[0].shape)))
+
+
+def _behind(axes: Sequence[int], lead: int) -> tuple[int, ...]:
+    return tuple(axis + lead for axis in axes)
+
+
+def gradient_of_left(node: Node, g: Value, b: Value, iterated: bool = False) -> Value:
+    """The cotangent of a dot's left operand. If `iterated`, g and b are stacked, and K runs (iteration, columns)."""
+    a = node.operands[0]
     lb, rb, lc, rc = (node[name] for name in ("left_batch", "right_batch", "left_contract", "right_contract"))
-    left_free, right_free = _free(a.rank, lb, lc), _free(b.rank, rb, rc)
-    nb, nl = len(lb), len(left_free)
-    rows, columns = tuple(range(nb, nb + nl)), tuple(range(nb + nl, g.rank))
-    batch = tuple(range(nb))
-    da = dot(g, b, (columns, right_free), (batch, rb))  # axes: batch, rows, rc ascending in b
-    db = dot(a, g, (left_free, rows), (lb, batch))  # axes: batch, lc ascending in a, columns
-    left_order = [*lb, *left_free, *(lc[rc.index(axis)] for axis in sorted(rc))]
-    right_order = [*rb, *(rc[lc.index(axis)] for axis in sorted(lc)), *right_free]
-    return (
-        transpose(da, [left_order.index(axis) for axis in range(a.rank)]),
-        transpose(db, [right_order.index(axis) for axis in range(b.rank)]),
+    batch, _, columns = _result_axes(node)
+    lead = int(iterated)
+    over = (
+        (*range(lead), *_behind(columns, lead)),
+        (*range(lead), *_behind(_free(node.operands[1].rank, rb, rc), lead)),
     )
+    da = dot(g, b, over, (_behind(batch, lead), _behind(rb, lead)))  # axes: batch, rows, rc ascending in b
+    order = [*lb, *_free(a.rank, lb, lc), *(lc[rc.index(axis)] for axis in sorted(rc))]
+    return transpose(da, [order.index(axis) for axis in range(a.rank)])
+
+
+def gradient_of_right(node: Node, a: Value, g: Value, iterated: bool = False) -> Value:
+    """The cotangent of a dot's right operand. If `iterated`, a and g are stacked, and K runs (iteration, rows)."""
+    b = node.operands[1]
+    lb, rb, lc, rc = (node[name] for name in ("left_batch", "right_batch", "left_contract", "right_contract"))
+    batch, rows, _ = _result_axes(node)
+    lead = int(iterated)
+    over = (
+        (*range(lead), *_behind(_free(node.operands[0].rank, lb, lc), lead)),
+        (*range(lead), *_behind(rows, lead)),
+    )
+    db = dot(a, g, over, (_behind(lb, lead), _behind(batch, lead)))  # axes: batch, lc ascending in a, columns
+    order = [*rb, *(rc[lc.index(axis)] for axis in sorted(lc)), *_free(b.rank, rb, rc)]
+    return transpose(db, [order.index(axis) for axis in range(b.rank)])
 
 
 def _dot_samples() -> Iterable[Sample]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from repro.ir.graph import Attribute, Graph, Node, Value, substitute
+from repro.ir.graph import Attribute, Graph, Node, Value, argument, substitute
 from repro.ir.types import BOOL, F32, TensorType
 from repro.ops.composite_gradients import composite_gradient
 from repro.ops.elementwise import add, mul
+from repro.ops.movement import fill
 from repro.ops.record import (
-    PENDING,
     Attributes,
     ByExpansion,
+    Differentiate,
     Op,
     RegionGradient,
     Sample,
@@ -86,6 +87,26 @@ def branch(
     return make("branch", condition, *operands, regions=(region(types, then), region(types, otherwise))).results
 
 
+def _branch_gradient(
+    node: Node, cotangents: tuple[Value, ...], differentiate: Differentiate
+) -> tuple[Value | None, ...]:
+    """The side that ran, differentiated, by the same condition; +0.0 for what that side does not use."""
+    condition, *operands = node.operands
+    slopes = [slope for slope in cotangents if slope.dtype.is_float]
+    kinds = tuple(value.type for value in (*operands, *slopes))
+    arguments = [argument(index, kind) for index, kind in enumerate(kinds)]
+    wanted = [value for value in arguments[: len(operands)] if value.dtype.is_float]
+    sides: list[tuple[Value | None, ...]] = []
+    for side in node.regions:
+        floats = [value for value in side.results if value.dtype.is_float]
+        sides.append(differentiate(tuple(zip(floats, arguments[len(operands) :], strict=True)), wanted))
+    live = [n for n in range(len(wanted)) if any(side[n] is not None for side in sides)]
+    regions = [Graph(kinds, tuple(side[n] or fill(0, wanted[n].type) for n in live)) for side in sides]
+    results = make("branch", condition, *operands, *slopes, regions=regions).results if live else ()
+    found = dict(zip((wanted[n] for n in live), results, strict=True))
+    return None, *(found.get(value) for value in arguments[: len(operands)])
+
+
 def _branch_samples() -> Iterable[Sample]:
     x = TensorType(F32, (4,))
     yield Sample(
@@ -98,7 +119,7 @@ register(
         "branch",
         infer=_branch_type,
         reference=lambda node, operands: evaluate(node.regions[0 if bool(operands[0]) else 1], operands[1:]),
-        gradient=PENDING,
+        gradient=RegionGradient(_branch_gradient),
         lowering=Structural("a branch of the program"),
         samples=_branch_samples,
         expensive=True,

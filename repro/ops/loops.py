@@ -9,7 +9,18 @@ import numpy as np
 from repro.ir.graph import Graph, Node, Value
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.ops.arithmetic import add, compare, mul
-from repro.ops.record import PENDING, Attributes, Op, Sample, Structural, evaluate, make, register
+from repro.ops.loop_gradient import loop_gradient
+from repro.ops.record import (
+    Attributes,
+    NotDifferentiable,
+    Op,
+    RegionGradient,
+    Sample,
+    Structural,
+    evaluate,
+    make,
+    register,
+)
 from repro.ops.regions import expect_types, region
 from repro.ops.structure import scalar
 
@@ -74,7 +85,7 @@ register(
         "loop",
         infer=_loop_type,
         reference=_loop_reference,
-        gradient=PENDING,
+        gradient=RegionGradient(loop_gradient),
         lowering=Structural("a counted loop of the program"),
         samples=lambda: (
             Sample(
@@ -130,7 +141,7 @@ register(
         "while",
         infer=_while_type,
         reference=_while_reference,
-        gradient=PENDING,
+        gradient=NotDifferentiable("the iterations to go back through are counted only as the loop runs"),
         lowering=Structural("a while of the program"),
         samples=lambda: (Sample((TensorType(I64, ()), TensorType(F32, (4,))), _countdown, ((0, 5), None)),),
         expensive=True,

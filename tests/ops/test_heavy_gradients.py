@@ -19,15 +19,31 @@ from repro.ir.types import BOOL, F32, F64, I64, Array, DType, TensorType
 from repro.ir.work import program_operations
 from repro.numerics.numpy_fma import fma_f32
 from repro.ops import (
+    add,
+    branch,
+    broadcast,
     canonical_nan,
+    compare,
+    concatenate,
     convolution,
     cumulative,
+    dot,
+    elementwise,
     evaluate,
+    fill,
     gather,
+    loop,
+    mul,
     reduce_axes,
+    reshape,
+    scalar,
     scatter,
+    select,
+    slice_,
     sort,
+    sub,
     take_along_axis,
+    transpose,
     window_reduce,
     windows,
 )
@@ -385,3 +401,90 @@ def test_of_equal_updates_the_first_takes_the_cotangent() -> None:
     case = Case((x.shape, updates.shape), scattered("max", 0), (indices,))
     found = evaluate(backward(case, F32), [x, updates, indices, np.array([2, 4, 8], np.float32)])
     assert [array.tolist() for array in found] == [[0, 4, 8], [2, 0, 0, 0]]
+
+
+# ── control flow ────────────────────────────────────────────────────────────────────────────────────
+
+
+def both_sides(x: Value, y: Value, condition: Value) -> Value:
+    def then(a: Value, b: Value) -> Sequence[Value]:
+        return mul(a, b), elementwise("exp", a)
+
+    def otherwise(a: Value, _: Value) -> Sequence[Value]:
+        return mul(a, a), a
+
+    product, other = branch(condition, (x, y), then, otherwise)
+    return add(product, mul(other, other))
+
+
+def running_mean(x: Value, rate: Value) -> Value:
+    """Carried, scanned and fixed operands, the iteration's number, a result of each kind."""
+
+    def body(i: Value, total: Value, row: Value, rate: Value) -> Sequence[Value]:
+        even = compare("eq", elementwise("and", i, scalar(1, I64)), scalar(0, I64))
+        step = select(broadcast(even, row.shape, ()), mul(row, rate), mul(row, row))
+        after = add(mul(total, total), step)
+        return after, mul(after, row)
+
+    total = slice_(x, (0, 0), (1, x.shape[1]))
+    last, rows = loop(5, (reshape(total, x.shape[1:]),), (x,), (rate,), body)
+    return concatenate((rows, reshape(last, (1, *last.shape))), 0)
+
+
+def recurrent(x: Value, h: Value, weights: Value, bias: Value) -> Value:
+    """h' = tanh(x + h.W + b), every h shown; the weights are read by a second dot and elsewhere too."""
+
+    def body(_: Value, h: Value, row: Value, weights: Value, bias: Value) -> Sequence[Value]:
+        product = add(dot(h, weights, ((1,), (0,))), broadcast(bias, h.shape, (1,)))
+        after = elementwise("tanh", add(row, product))
+        seen = dot(weights, mul(after, h), ((0,), (1,)))
+        return after, add(after, transpose(mul(seen, fill(0.1, seen.type)), (1, 0)))
+
+    last, rows = loop(x.shape[0], (h,), (x,), (weights, bias), body)
+    return add(rows, broadcast(mul(last, last), rows.shape, (1, 2)))
+
+
+def nested(x: Value, weights: Value) -> Value:
+    """A loop in a loop, around a branch."""
+
+    def inner(i: Value, state: Value, row: Value, weights: Value) -> Sequence[Value]:
+        [grown] = branch(
+            compare("lt", i, scalar(2, I64)),
+            (state, weights),
+            lambda a, w: (mul(a, w),),
+            lambda a, w: (add(a, elementwise("exp", w)),),
+        )
+        return (add(grown, mul(row, row)),)
+
+    def outer(_: Value, state: Value, rows: Value, weights: Value) -> Sequence[Value]:
+        [after] = loop(4, (state,), (rows,), (weights,), inner)
+        return after, mul(after, state)
+
+    return loop(3, (fill(0.5, weights.type),), (x,), (weights,), outer)[1]
+
+
+def counting(x: Value) -> Value:
+    """An integer that is carried decides; the float state passes through unchanged at times."""
+
+    def body(_: Value, left: Value, state: Value) -> Sequence[Value]:
+        go = compare("gt", left, scalar(0, I64))
+        after = select(broadcast(go, state.shape, ()), mul(state, state), state)
+        return sub(left, scalar(1, I64)), after
+
+    return loop(6, (scalar(2, I64), x), (), (), body)[1]
+
+
+TRUE, FALSE = np.array(True), np.array(False)
+CONTROL = {
+    "branch, one side": Case(((4,), (4,)), both_sides, (TRUE,)),
+    "branch, other side": Case(((4,), (4,)), both_sides, (FALSE,)),
+    "loop": Case(((5, 3), (3,)), running_mean, scale=0.5),
+    "loop with dots": Case(((6, 4, 5), (4, 5), (5, 5), (5,)), recurrent, scale=0.5),
+    "nested loops": Case(((3, 4, 2), (2,)), nested, scale=0.5),
+    "an integer is carried": Case(((3,),), counting),
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_control_flow(name: str) -> None:
+    agrees(CONTROL[name])
