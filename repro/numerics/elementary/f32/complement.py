@@ -17,7 +17,7 @@ _TWO = 2.0 - 2.0**-52
 def erfc(x: Value) -> Value:
     """e^(-x^2) P(|x|)/Q(|x|), from 2 where x is negative; x^2 is exact in f64.
 
-    Degrees 10, 8 and 9; 2^-49.4 before rounding, 2^-50.4 up to 1/4; 42 f64 operations, one of them a division.
+    Degrees 10, 8 and 9; 2^-49.4 before rounding, 2^-50.4 up to 1/4; 39 64-bit operations, one of them a division.
     """
     size = abs(x)
     near = select(size > _END, _END, size).to(F64)

@@ -23,7 +23,7 @@ def _arc(x: Value) -> tuple[Value, Value]:
 def asin(x: Value) -> Value:
     """x P(x^2) up to 1/2, beyond it pi/2 - 2 asin sqrt((1 - x)/2): degree 23; 2^-49.7 before rounding, 2^-51 up to 1/2.
 
-    21 f64 operations, one of them a square root.
+    20 64-bit operations, one of them a square root.
     """
     near, p = _arc(x)
     result = fma(p, select(near, 1.0, p.same(-2.0)), select(near, 0.0, p.same(k.HALF_PI)))
@@ -33,7 +33,7 @@ def asin(x: Value) -> Value:
 def acos(x: Value) -> Value:
     """pi/2 - asin x up to 1/2; beyond it 2 asin sqrt((1 - |x|)/2), from pi where x is negative.
 
-    As asin; 2^-50.6 before rounding; 24 f64 operations.
+    As asin; 2^-50.6 before rounding; 23 64-bit operations.
     """
     near, p = _arc(x)
     negative = x.to(F64).as_bits(U64) & _SIGN
@@ -45,7 +45,7 @@ def acos(x: Value) -> Value:
 def atan(x: Value) -> Value:
     """atan c + atan((|x| - c)/(1 + c |x|)), c chosen by the exponent of |x|, from 2^-4 (there 0) to 2^3 (there 2^60).
 
-    Degree 13; 2^-50.8 before rounding; 16 f64 operations, one of them a division.
+    Degree 13; 2^-50.8 before rounding; 13 64-bit operations, one of them a division.
     """
     size = abs(x)
     octave = (clamp(size, 0.0625, 15.0).as_bits(U32) >> 23).to(I64)
