@@ -12,7 +12,10 @@ _ONE = 3.93
 
 
 def erf(x: Value) -> Value:
-    """x P(|x|), with the polynomial of the piece that |x| lies in: each coefficient is looked up."""
+    """x P(|x|), with the polynomial of the piece that |x| lies in: each coefficient is looked up.
+
+    Four pieces up to 3.9375, degree 15; 2^-50.4 before rounding; 23 64-bit operations and 16 lookups.
+    """
     wide = clamp(x, -_ONE, _ONE).to(F64)
     place = fma(abs(wide), k.PIECES_A_UNIT, -0.5)
     shifted = place + _SHIFTER

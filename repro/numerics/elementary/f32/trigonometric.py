@@ -59,7 +59,10 @@ def _huge(x: Value, quarter: int) -> Value:
 
 
 def sin(x: Value) -> Value:
-    """Correctly rounded sine."""
+    """(-1)^n sin r, x = n pi + r; below 2^23 n pi is taken off in two fused steps.
+
+    r P(r^2), degree 15; 2^-51.1 before rounding; 16 64-bit operations where no argument is huge.
+    """
     wide = x.to(F64)
     shifted = fma(wide, k.ONE_OVER_PI, _SHIFTER)
     near = _sine(_remainder(wide, shifted - _SHIFTER), shifted.as_bits(U64))
@@ -70,7 +73,7 @@ def sin(x: Value) -> Value:
 
 
 def cos(x: Value) -> Value:
-    """Correctly rounded cosine: x = (n + 1/2) pi + r, so cos x = (-1)^(n+1) sin r."""
+    """(-1)^(n+1) sin r, x = (n + 1/2) pi + r; otherwise as sin, with two more operations."""
     wide = x.to(F64)
     shifted = fma(wide, k.ONE_OVER_PI, -0.5) + (_SHIFTER + 1.0)
     n = (shifted - (_SHIFTER + 1.0)) + 0.5
