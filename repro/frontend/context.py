@@ -220,6 +220,8 @@ class NodeContext:
         self._draws += 1
         identity = f"{self.scope.path}{next(name for name in self.node.output if name)}#{self._draws}"
         self.importer.random_names[identity] = self.name
+        if seed is None:
+            self.importer.unseeded.setdefault(self.name)
         key = self.importer.seed if seed is None else seed
         return random_bits(identity, key, shape, scalar(0, I64), first)
 

@@ -9,7 +9,7 @@ import onnx
 
 from repro.errors import ReproError
 from repro.frontend.bindings import Bindings, input_tensor, input_type, set_value
-from repro.frontend.imported import Imported, ParameterSlot, Port
+from repro.frontend.imported import Imported, ParameterSlot, Port, TrainingNotes
 from repro.frontend.importer import Importer
 from repro.frontend.load import LoadedModel
 from repro.frontend.scope import Body, Items, Scope
@@ -57,6 +57,11 @@ def _import(
         bound=bound,
         opsets=dict(loaded.opsets),
         warnings=tuple(importer.warnings),
+        notes=TrainingNotes(
+            lost_dropouts=tuple(importer.lost_dropouts),
+            unseeded=tuple(importer.unseeded),
+            integer_tensors=tuple(Port(name, kind) for name, kind in importer.integer_tensors.items()),
+        ),
     )
 
 

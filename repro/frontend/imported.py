@@ -26,6 +26,18 @@ class ParameterSlot:
     trainable: bool
 
 
+@dataclass(frozen=True)
+class TrainingNotes:
+    """What the graph no longer shows and whoever trains it should know; nodes and initializers by name."""
+
+    lost_dropouts: tuple[str, ...] = ()
+    """Dropouts that were imported as the identity."""
+    unseeded: tuple[str, ...] = ()
+    """Random nodes without a seed of their own."""
+    integer_tensors: tuple[Port, ...] = ()
+    """Integer initializers of rank 2 and up: they may be weights, and are constants here."""
+
+
 INFER = "infer"
 
 
@@ -59,6 +71,7 @@ class Imported:
     bound: dict[str, int]
     opsets: dict[str, int]
     warnings: tuple[str, ...]
+    notes: TrainingNotes = TrainingNotes()
 
     @property
     def infer(self) -> EntryGraph:

@@ -33,6 +33,9 @@ class Importer:
         self.locations: Locations = {}
         self.random_names: dict[str, str] = {}
         self.warnings: dict[str, None] = {}
+        self.lost_dropouts: dict[str, None] = {}
+        self.unseeded: dict[str, None] = {}
+        self.integer_tensors: dict[str, TensorType] = {}
         self.initial: dict[str, tuple[TensorType, Array]] = {}
         self._named: dict[str, list[onnx.TensorProto]] = {}
         self._bodies: dict[str, Body] = {}
@@ -44,6 +47,8 @@ class Importer:
         tensor = scope.body.initializers[name]
         dtype, array = self.loaded.tensor(tensor)
         if not dtype.is_float:
+            if dtype.is_integer and array.ndim > 1:
+                self.integer_tensors[name] = TensorType(dtype, array.shape)
             return self.constant(array, dtype)
         identity = self._identity(name, tensor)
         kind = TensorType(dtype, array.shape)

@@ -19,6 +19,7 @@ from repro.ir.types import F64, I64, TensorType, to_storage
 from repro.ops import add, convert_to, fill, mul, scalar
 from repro.train_step.backward import Backward, backward
 from repro.train_step.clipping import clipped
+from repro.train_step.lint import lint
 from repro.train_step.problem import Problem, TrainOptions, computing, parameters_of, problem_of
 
 TRAIN_STEP, GRADIENTS = "train_step", "gradients"
@@ -29,7 +30,7 @@ _SCALAR_F64, _SCALAR_I64 = TensorType(F64, ()), TensorType(I64, ())
 @dataclass(frozen=True)
 class TrainStep:
     """A training step. `state` are the graph's parameters by position; `updates` pairs a state tensor with the
-    result that is its next value. `random_nodes` are those of the model."""
+    result that is its next value. `random_nodes` are those of the model. `warnings`: what a trainer may not mean."""
 
     graph: Graph
     inputs: tuple[Port, ...]
@@ -38,6 +39,7 @@ class TrainStep:
     updates: tuple[tuple[int, int], ...]
     random_nodes: tuple[str, ...]
     locations: Locations
+    warnings: tuple[str, ...]
 
     @property
     def entry(self) -> EntryGraph:
@@ -62,6 +64,7 @@ def train_step(imported: Imported, options: TrainOptions) -> TrainStep:
         updates=tuple((slot, 1 + place) for place, slot in enumerate(changed)),
         random_nodes=imported.random_nodes,
         locations=_located(graph, locations, TRAIN_STEP),
+        warnings=lint(problem, found.gradients),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -14,7 +14,7 @@ from repro.train_step.losses import Loss
 from repro.train_step.optimizers import Optimizer, Sgd
 from repro.train_step.options import check_count, check_range
 from repro.train_step.schedules import Schedule
-from repro.train_step.statistics import next_statistics
+from repro.train_step.statistics import next_statistics, statistics
 
 LABELS, WEIGHT = "labels", "weight"
 """The names of the inputs that a loss adds."""
@@ -29,7 +29,8 @@ class TrainOptions:
     The loss reads one output (`loss_output`, or the first), the input `labels` and, with `weighted`, `weight`. With
     `accumulation` k the model is bound to the size of a microbatch, and the step takes k of them along the leading
     axis of every input. `frozen` and `trainable` are patterns (fnmatch) of initializer names; trained are
-    float initializers of rank 1 and up, and those of rank 0 that `trainable` names, but not the frozen ones.
+    float initializers of rank 1 and up, and those of rank 0 that `trainable` names, but neither the frozen ones nor the
+    running statistics of normalizations.
     """
 
     loss: Loss
@@ -118,7 +119,8 @@ def problem_of(imported: Imported, options: TrainOptions) -> Problem:
         raise ReproError("the loss needs a float output", found=str(kind), expected="f32, f64, f16 or bf16")
     names = dict(zip(parameters_of(imported.parameters), (slot.name for slot in imported.parameters), strict=True))
     moving = next_statistics(forward, names, imported.locations)
-    statistics = tuple(index for index, value in enumerate(names) if value in moving)
+    given = statistics(forward)
+    buffers = {index for index, value in enumerate(names) if value in given}
     wide = TensorType(computing(kind.dtype), kind.shape)
     made = Problem(
         imported=imported,
@@ -126,8 +128,8 @@ def problem_of(imported: Imported, options: TrainOptions) -> Problem:
         forward=forward,
         labels=options.loss.labels_type(wide),
         weight=options.loss.weight_type(wide) if options.weighted else None,
-        statistics=statistics,
-        trained=_trained(imported, options, statistics),
+        statistics=tuple(index for index, value in enumerate(names) if value in moving),
+        trained=_trained(imported, options, buffers),
     )
     _check_names(imported, made)
     return made
@@ -142,7 +144,7 @@ def _loss_output(imported: Imported, options: TrainOptions) -> int:
     return names.index(options.loss_output)
 
 
-def _trained(imported: Imported, options: TrainOptions, statistics: Sequence[int]) -> tuple[int, ...]:
+def _trained(imported: Imported, options: TrainOptions, buffers: Collection[int]) -> tuple[int, ...]:
     names = [slot.name for slot in imported.parameters]
     for pattern in (*options.frozen, *options.trainable):
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -150,7 +152,7 @@ def _trained(imported: Imported, options: TrainOptions, statistics: Sequence[int
     chosen = tuple(
         index
         for index, slot in enumerate(imported.parameters)
-        if index not in statistics
+        if index not in buffers
         and slot.type.dtype.is_float
         and slot.type.dtype.bits >= NARROWEST_TRAINED
         and (slot.trainable or _fits(slot.name, options.trainable))

@@ -46,6 +46,12 @@ def next_statistics(graph: Graph, names: Mapping[Value, str], locations: Locatio
     return found
 
 
+def statistics(graph: Graph) -> set[Value]:
+    """Means and variances that normalizations are given: no weights, whatever mode the nodes are in."""
+    nodes = (*normalizations(graph, training=True), *normalizations(graph, training=False))
+    return {_source(node.operands[operand]) for node in nodes for operand in _RESULTS}
+
+
 def _source(value: Value) -> Value:
     """What a value is converted from."""
     while value.node.op == "convert":

@@ -180,6 +180,7 @@ def multinomial(ctx: NodeContext, x: Value) -> Value:
 @onnx_op("Dropout", since=7, until=11, moves=True)
 def dropout_inference(ctx: NodeContext, x: Value) -> tuple[Value, Value]:
     """Before opset 12 there is no training input: the identity, and a mask of ones."""
+    ctx.importer.lost_dropouts.setdefault(ctx.name)
     mask = scalar(1, F32 if ctx.opset < 10 else BOOL)
     return x, broadcast(convert_to(mask, x.dtype if ctx.opset < 10 else BOOL), x.shape, ())
 
@@ -192,6 +193,7 @@ def dropout(
     everything = fill(True, compare("eq", x, x).type)
     known = ctx.static_value(training) if training is not None else None
     if training is None or (known is not None and not known.any()):
+        ctx.importer.lost_dropouts.setdefault(ctx.name)
         return x, everything
     rate = scalar(0.5, x.dtype) if ratio is None else convert_to(reshape(ratio, ()), x.dtype)
     words = ctx.random_bits(x.shape, ctx.attr_int("seed", None))

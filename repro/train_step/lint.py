@@ -1,0 +1,63 @@
+"""Warnings about a model that is not what a trainer means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from repro.autodiff import obstacles
+from repro.ir.graph import Node, Value
+from repro.train_step.problem import NARROWEST_TRAINED, Problem, parameters_of
+from repro.train_step.statistics import normalizations
+
+
+def lint(problem: Problem, reached: Collection[int]) -> tuple[str, ...]:
+    """One line for each finding. `reached`: the slots of the trained parameters that a gradient reaches."""
+    return (*_normalizations(problem), *_random(problem), *_unreached(problem, reached), *_untrainable(problem))
+
+
+def _where(problem: Problem, node: Node) -> str:
+    return problem.imported.locations.get(node, node.op)
+
+
+def _normalizations(problem: Problem) -> Iterator[str]:
+    for node in normalizations(problem.forward, training=False):
+        yield (
+            f"{_where(problem, node)} normalizes by its running statistics, which training will not change "
+            "(export the model in training mode)"
+        )
+    for node in normalizations(problem.forward, training=True):
+        if len(node.types) == 1:
+            yield (
+                f"{_where(problem, node)} does not name its running statistics as outputs: "
+                "they keep their initial values"
+            )
+
+
+def _random(problem: Problem) -> Iterator[str]:
+    notes = problem.imported.notes
+    for name in notes.lost_dropouts:
+        yield f"Dropout {name} is in inference mode: it drops nothing (export the model in training mode)"
+    for name in notes.unseeded:
+        yield f"{name} draws random numbers without a seed of its own: they are those of the build's --seed"
+
+
+def _unreached(problem: Problem, reached: Collection[int]) -> Iterator[str]:
+    values = parameters_of(problem.slots)
+    for slot in problem.trained:
+        if slot not in reached:
+            yield f"no gradient reaches the parameter {problem.slots[slot].name}: {_reason(problem, values[slot])}"
+
+
+def _reason(problem: Problem, value: Value) -> str:
+    ends = obstacles(problem.forward.results, value)
+    if not ends:
+        return "the loss does not depend on it"
+    return "; ".join(dict.fromkeys(f"{_where(problem, end.node)}: {end.reason}" for end in ends))
+
+
+def _untrainable(problem: Problem) -> Iterator[str]:
+    for port in problem.imported.notes.integer_tensors:
+        yield f"the integer tensor {port.name} {port.type} is a constant: it is not trained"
+    for slot in problem.slots:
+        if slot.type.dtype.bits < NARROWEST_TRAINED:
+            yield f"the parameter {slot.name} {slot.type} is too narrow to be trained"
