@@ -37,6 +37,9 @@ from repro.numerics.elementary.value import Value, select, trunc
 from repro.tables import console, line, show_error
 
 PART = 1 << 22
+PAIRS, SEED = 1 << 30, 1
+"""Random pairs of a proof, and where their words begin."""
+
 SCHEMA = "pairs"
 MOST_WRONG = 1000
 
@@ -214,8 +217,8 @@ def count_of(text: str) -> int:
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs.pairs", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="functions (default: all)")
-    parser.add_argument("--pairs", type=count_of, default=1 << 30, help="random ones (default: 2^30)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pairs", type=count_of, default=PAIRS, help="random ones (default: 2^30)")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--workers", type=int, default=2)
     chosen = parser.parse_args(words)
     unknown = [name for name in chosen.names if name not in BINARY_FUNCTIONS]

@@ -65,16 +65,35 @@ def check_today(record: Record) -> None:
     name = record["function"]
     spans = [[word(part) for part in span] for span in rules.spans(name)]
     counts = record["counts"]
-    wanted = {
+    _compare(
+        name,
+        {
+            **_identity(record, code_digest(name)),
+            "rules": ([[rule["first"], rule["last"], rule["result"]] for rule in record["rules"]], spans),
+            "results": (record["results"], digest_of_digests(record["classes"])),
+            "count of inputs": (counts["rule"] + counts["screen"] + counts["mpfr"], counts["inputs"]),
+            "count of hard cases": (len(record["hard"]), counts["hard"]),
+        },
+    )
+
+
+def check_identity(record: Record, code: str) -> None:
+    """Raise ReproError where a record of any kind speaks of other code than `code`, another screen or contract."""
+    _compare(record["function"], _identity(record, code))
+
+
+def _identity(record: Record, code: str) -> dict[str, tuple[object, object]]:
+    name = record["function"]
+    return {
         "contract": (record["contract"], CONTRACT_VERSION),
-        "code": (record["code"], code_digest(name)),
+        "code": (record["code"], code),
         "screen": (record["screen"]["code"], screen_digest(name)),
         "error of the screen": (record["screen"]["error_log2"], SCREENS[name].error_log2),
-        "rules": ([[rule["first"], rule["last"], rule["result"]] for rule in record["rules"]], spans),
-        "results": (record["results"], digest_of_digests(record["classes"])),
-        "count of inputs": (counts["rule"] + counts["screen"] + counts["mpfr"], counts["inputs"]),
-        "count of hard cases": (len(record["hard"]), counts["hard"]),
     }
+
+
+def _compare(name: str, wanted: Mapping[str, tuple[object, object]]) -> None:
+    """(found, expected) by what they are."""
     for what, (found, expected) in wanted.items():
         if found != expected:
             raise ReproError(
