@@ -37,7 +37,6 @@ DOMAINS = {
     "acosh": (1, 40), "log1p": (-0.999, 30),
 }  # fmt: skip
 POSITIVE = ("log", "log2", "log10", "rsqrt")
-F64_ULPS = {"sin": 2.5, "cos": 2.5, "tan": 4, "asin": 2.5, "acos": 2.5, "erfc": 4, "rsqrt": 1.5}
 
 
 def samples(name, dtype, count):
@@ -88,11 +87,11 @@ def test_f32_is_correctly_rounded_on_samples(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_f64_error_is_stated(name):
+def test_f64_error_is_within_an_ulp(name):
     arrays = samples(name, F64, 150)
     errors = error_in_ulps(name, F64, arrays, evaluate(name, arrays, F64))
     assert len(errors) > 100
-    assert max(errors) <= F64_ULPS.get(name, 1.6)
+    assert max(errors) <= 1
 
 
 SPECIALS = {
@@ -239,8 +238,8 @@ def test_bits_do_not_depend_on_cpu_features():
     assert digests[0] == digests[1]
 
 
-def test_constants_are_what_the_script_prints():
+def test_constants_are_what_the_scripts_print():
     run = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "elementary_constants.py")], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tools.constants", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert run.stdout == (ROOT / "repro" / "numerics" / "elementary" / "constants.py").read_text()
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

@@ -225,29 +225,3 @@ def with_sign_of(magnitude: Value, sign: Value) -> Value:
 def is_negative(x: Value) -> Value:
     """Whether an f64's sign bit is set."""
     return x.as_bits(I64) < 0
-
-
-def first_bits(x: Value) -> Value:
-    """An f64 cut to its 26 leading bits."""
-    return (x.as_bits(U64) & 0xFFFFFFFFF8000000).as_bits(F64)
-
-
-def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
-    """(s, e): s = fl(a + b), s + e = a + b (Knuth)."""
-    s = a + b
-    back = s - a
-    return s, (a - (s - back)) + (b - back)
-
-
-def fast_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
-    """(s, e) as two_sum, for |a| >= |b| or a = 0 (Dekker)."""
-    s = a + b
-    return s, b - (s - a)
-
-
-def two_product(a: Value, b: Value) -> tuple[Value, Value]:
-    """(p, e): p = fl(a * b), p + e = a * b to within 2^-106 of it."""
-    ah, bh = first_bits(a), first_bits(b)
-    al, bl = a - ah, b - bh
-    p = a * b
-    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
