@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from passes import checks, prepare
+from passes import checks, prepare, sharing
 from passes.lower import lower
 from passes.schedule import schedule
 from repro.errors import InternalError
@@ -31,7 +31,7 @@ def _outputs(graph: Graph, locations: Locations) -> Graph:
 
 
 def _expand(graph: Graph, locations: Locations) -> Graph:
-    return prepare.expand(graph, locations)
+    return sharing.share_loops(prepare.expand(graph, locations), locations)
 
 
 def _checks(graph: Graph, locations: Locations) -> Graph:
@@ -40,7 +40,7 @@ def _checks(graph: Graph, locations: Locations) -> Graph:
 
 GRAPH_PASSES: tuple[GraphPass, ...] = (
     GraphPass("canonical-outputs", _outputs, "first: the outputs' NaNs are fixed before anything may be merged"),
-    GraphPass("expand", _expand, "after it nothing but elements, nests and control flow is left to lower"),
+    GraphPass("expand", _expand, "after it only elements, nests and control flow are left, each loop once"),
     GraphPass("check-indices", _checks, "last: it must see every gather and scatter, those inside composites too"),
 )
 

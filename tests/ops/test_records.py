@@ -21,9 +21,8 @@ def test_the_lowered_program_means_what_the_op_means(name: str, number: int, sam
     assert found.tobytes() == expected.tobytes()
 
 
-def test_every_gradient_is_written_pending_or_refused_with_a_reason() -> None:
-    pending = sorted(name for name, op in OPS.items() if op.gradient is PENDING)
+def test_every_gradient_is_written_or_refused_with_a_reason() -> None:
+    assert not [name for name, op in OPS.items() if op.gradient is PENDING]
     refused = {name: op.gradient.reason for name, op in OPS.items() if isinstance(op.gradient, NotDifferentiable)}
     assert all(refused.values())
-    assert {"dot", "add", "select", "reduce", "broadcast"}.isdisjoint({*pending, *refused})
-    print(f"{len(pending)} gradients pending: {', '.join(pending)}")
+    assert {"dot", "add", "select", "reduce", "broadcast"}.isdisjoint(refused)
