@@ -13,13 +13,26 @@ from dataclasses import dataclass
 from typing import overload
 
 from repro.numerics.elementary import value
-from repro.numerics.elementary.value import Value, f64, fast_two_sum, fma, two_sum
+from repro.numerics.elementary.value import Value, f64, fma
 
 
 def exact_product(a: Value, b: Value) -> tuple[Value, Value]:
     """(p, e): p = fl(a * b), p + e = a * b."""
     p = a * b
     return p, fma(a, b, -p)
+
+
+def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """(s, e): s = fl(a + b), s + e = a + b (Knuth)."""
+    s = a + b
+    back = s - a
+    return s, (a - (s - back)) + (b - back)
+
+
+def fast_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """(s, e) as two_sum, for |a| >= |b| or a = 0 (Dekker)."""
+    s = a + b
+    return s, b - (s - a)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from proofs import constants
-from proofs.double_double import Pair, exact_product, exactly, select
+from proofs.double_double import Pair, exact_product, exactly, fast_two_sum, select
 from proofs.screens.exponential import GREATEST, exp_pair
 from proofs.screens.logarithm import log_f64
 from repro.ir.types import I64
 from repro.numerics.elementary.value import (
     Value,
     f64,
-    fast_two_sum,
     fma,
     nearest_integer,
     polynomial,

@@ -9,15 +9,17 @@ from proofs.double_double import (
     constant,
     exact_product,
     exactly,
+    fast_two_sum,
     lookup_pair,
     select,
     series,
     square,
+    two_sum,
 )
 from proofs.screens.tiny import TINY, odd_function
 from repro.ir.loops import apply
 from repro.numerics.elementary import value
-from repro.numerics.elementary.value import Value, f64, fast_two_sum, fma, nearest_integer, two_sum
+from repro.numerics.elementary.value import Value, f64, fma, nearest_integer
 
 _QUARTER_PI = 0.7853981633974483
 
