@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proofs import constants
-from proofs.double_double import Pair, add_smaller, exactly, select, series, square
+from proofs.double_double import Pair, add_smaller, exactly, select, series, square, two_sum
 from proofs.screens.tiny import odd_function
 from repro.numerics.elementary import value
 from repro.numerics.elementary.value import Value, f64, nearest_integer, power_of_two
@@ -54,7 +54,7 @@ def expm1_pair(x: Pair) -> Pair:
     """e^x - 1 for |x| < 700; 2^n e + (2^n - 1), whose sum cancels by less than a factor 2."""
     e, n = reduced(x)
     scale = power_of_two(n)
-    total = e.scaled(scale) + Pair(*value.two_sum(scale, f64(-1.0)))
+    total = e.scaled(scale) + Pair(*two_sum(scale, f64(-1.0)))
     return select(n.equals(0), e, total)
 
 
