@@ -241,11 +241,17 @@ def slope_at(case: Case, x: Array, seed: Array | None = None) -> Array:
 @pytest.mark.parametrize(
     ("op", "expected"),
     [("Softplus", 0.5), ("Mish", 0.6), ("Sigmoid", 0.25), ("Elu", 1.0), ("LeakyRelu", 1.0), ("ReduceL2", 0.0),
-     ("LpNormalization", 0.0), ("Gelu", 0.5), ("Softsign", 1.0)],
+     ("LpNormalization", 0.0), ("Gelu", 0.5), ("Softsign", 1.0), ("MeanVarianceNormalization", 0.0)],
 )  # fmt: skip
 def test_the_slope_at_zero(op: str, expected: float) -> None:
     case = Case(op, {"x": X}, opset=13 if op == "ReduceL2" else 24)
-    np.testing.assert_allclose(slope_at(case, np.zeros((2, 3), np.float32)), expected, rtol=1e-6)
+    np.testing.assert_allclose(slope_at(case, np.zeros((2, 3, 4, 4), np.float32)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_a_window_of_zeros_has_no_slope(p: int) -> None:
+    case = Case("LpPool", {"x": IMAGE}, attributes={"p": p, "kernel_shape": [2, 2]})
+    assert not slope_at(case, np.zeros((1, 1, 3, 3), np.float32)).any()
 
 
 def test_a_dropout_of_everything_has_no_slope() -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from repro.frontend.context import NodeContext
+from repro.frontend.context import NodeContext, float_bits
 from repro.frontend.families.activation import hard_sigmoid_of, sigmoid_of, softplus_of, softsign_of
 from repro.ir.graph import Value
-from repro.ops import add, compare, concatenate, elementwise, fill, maximum, minimum, mul, select, slice_
+from repro.ops import add, compare, composite, concatenate, elementwise, fill, maximum, minimum, mul, select, slice_
 
 
 def _like(number: float, x: Value) -> Value:
@@ -25,19 +25,24 @@ def _elu(x: Value, alpha: float) -> Value:
     return select(compare("lt", x, _like(0, x)), mul(_like(alpha, x), elementwise("expm1", x)), x)
 
 
+def _named(name: str, body: Callable[[Value], Value], x: Value, **attributes: float) -> Value:
+    """The operator's composite: a gradient by its own formula, which does not overflow where the function saturates."""
+    return composite(name, (x,), body, **{key: float_bits(value) for key, value in attributes.items()}).value
+
+
 _FORMULAS: dict[str, Callable[[Value, float, float], Value]] = {
     "relu": lambda x, _, __: maximum(x, _like(0, x)),
     "tanh": lambda x, _, __: elementwise("tanh", x),
-    "sigmoid": lambda x, _, __: sigmoid_of(x),
+    "sigmoid": lambda x, _, __: _named("Sigmoid", sigmoid_of, x),
     "affine": _affine,
     "leakyrelu": lambda x, alpha, _: select(compare("lt", x, _like(0, x)), mul(_like(alpha, x), x), x),
     # not the operator's formula: ONNX's text on the recurrent cells says >=
     "thresholdedrelu": lambda x, alpha, _: select(compare("ge", x, _like(alpha, x)), x, _like(0, x)),
     "scaledtanh": lambda x, alpha, beta: mul(_like(alpha, x), elementwise("tanh", mul(_like(beta, x), x))),
     "hardsigmoid": hard_sigmoid_of,
-    "elu": lambda x, alpha, _: _elu(x, alpha),
-    "softsign": lambda x, _, __: softsign_of(x),
-    "softplus": lambda x, _, __: softplus_of(x),
+    "elu": lambda x, alpha, _: _named("Elu", lambda x: _elu(x, alpha), x, alpha=alpha),
+    "softsign": lambda x, _, __: _named("Softsign", softsign_of, x),
+    "softplus": lambda x, _, __: _named("Softplus", softplus_of, x),
 }
 
 _ALPHA = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0}

@@ -22,11 +22,15 @@ from repro.ops.record import Step
 from repro.ops.reduction import reduce_keep
 
 
+def _mean_kept(value: Value, axes: Sequence[int]) -> Value:
+    """sum / count, the reduced axes kept with extent 1."""
+    total = reduce_keep("add", value, axes)
+    return div(total, number(math.prod(value.shape[axis] for axis in axes), total))
+
+
 def _mean_along(value: Value, axes: Sequence[int]) -> Value:
     """sum / count, at every position."""
-    total = reduce_keep("add", value, axes)
-    mean = div(total, number(math.prod(value.shape[axis] for axis in axes), total))
-    return broadcast_to(mean, value.shape)
+    return broadcast_to(_mean_kept(value, axes), value.shape)
 
 
 def _quotient(node: Node) -> tuple[Value, Value, tuple[int, ...]]:
@@ -86,11 +90,27 @@ def _lp(node: Node) -> Sequence[Step]:
     return (Step(y, (x,), rule),)
 
 
+def _mean_variance(node: Node) -> Sequence[Step]:
+    """r = sqrt(v), s = r + 1e-9; ((g - mean(g)) - d * (r = 0 ? +0 : mean(g * y) / r)) / s."""
+    y = own_result(node)
+    d, s = operand(y, "div"), operand(y, "div", 1)
+    root = operand(through(s, "broadcast"), "add")
+
+    def rule(g: Value) -> tuple[Value]:
+        zero = number(0, root)
+        share = div(_mean_kept(mul(g, y), node["axes"]), root)
+        pull = broadcast_to(select(compare("eq", root, zero), zero, share), d.shape)
+        return (div(sub(sub(g, _mean_along(g, node["axes"])), mul(d, pull)), s),)
+
+    return (Step(y, (operand(d, "sub"),), rule),)
+
+
 STEPS: dict[str, Callable[[Node], Sequence[Step]]] = {
     "BatchNormalization": _batch,
     "InstanceNormalization": _centred,
     "GroupNormalization": _centred,
     "LayerNormalization": _centred,
     "RMSNormalization": _root_mean_square,
+    "MeanVarianceNormalization": _mean_variance,
     "LpNormalization": _lp,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from repro.ir.graph import Node, Value
-from repro.ops.arithmetic import compare, div, mul, select
+from repro.ops.arithmetic import add, compare, div, mul, select
 from repro.ops.composite_gradients.reading import number, operand, own_argument, own_result
 from repro.ops.movement import broadcast
 from repro.ops.record import Step
@@ -39,7 +39,22 @@ def _log_sum_exp(node: Node) -> Sequence[Step]:
     return (Step(y, (x,), lambda g: (mul(e, _spread(div(g, total), x, node["axes"])),)),)
 
 
+def _pool(node: Node) -> Sequence[Step]:
+    """Of the root y of t: y = 0 ? +0 : g / (y + y), or g * ((1 / p) * (y / t)); a window of zeros has no slope."""
+    y = own_result(node)
+    if node["p"] == 1:
+        return ()
+    root, zero = y.node.operands, number(0, y)
+
+    def rule(g: Value) -> tuple[Value]:
+        slope = div(g, add(y, y)) if node["p"] == 2 else mul(g, mul(root[1], div(y, root[0])))
+        return (select(compare("eq", y, zero), zero, slope),)
+
+    return (Step(y, (operand(y, "sqrt" if node["p"] == 2 else "pow"),), rule),)
+
+
 STEPS: dict[str, Callable[[Node], Sequence[Step]]] = {
     "ReduceL2": _l2,
     "ReduceLogSumExp": _log_sum_exp,
+    "LpPool": _pool,
 }
