@@ -1,15 +1,22 @@
 """What PyTorch computes in float64: `python -m tests.train_step.record_torch` writes torch.npz beside this file.
 
 Optimizers: five steps on given gradients. Losses: value and gradient at the output. Clipping: the clipped gradients.
+Digits: the losses of a training run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from repro.train_step.schedules import Schedule
+from tests.train_step import digits
 
 RECORD = Path(__file__).with_name("torch.npz")
 SHAPES = ((3, 4), (5,))
@@ -149,11 +156,43 @@ def _clipping(torch: Any) -> dict[str, Any]:
     return found
 
 
+def _digits(torch: Any) -> dict[str, Any]:
+    """The losses of the MLP with all options: whole batches, AdamW, warm-up and cosine, clipping, frozen biases."""
+    model = onnx.load(str(digits.GOLDEN / "digits_mlp" / "forward.onnx"))
+    layers = {item.name: torch.tensor(numpy_helper.to_array(item).astype(float)) for item in model.graph.initializer}
+    weights = [value.requires_grad_() for name, value in layers.items() if name.endswith("weight")]
+    options = digits.EVERYTHING
+    optimizer = torch.optim.AdamW(weights, lr=options.rate)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: _factor(n, options.schedule))
+    losses: list[float] = []
+    for images, labels in digits.batches((digits.BATCH, 64)):
+        x = torch.tensor(images.astype(float))
+        for number in (1, 2, 3):
+            x = torch.nn.functional.linear(x, layers[f"fc{number}.weight"], layers[f"fc{number}.bias"])
+            x = x.relu() if number < 3 else x
+        loss = torch.nn.functional.cross_entropy(x, torch.tensor(labels))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, options.clip_norm)
+        optimizer.step()
+        rates.step()
+        losses.append(loss.item())
+    return {"digits_mlp": np.array(losses)}
+
+
+def _factor(n: int, schedule: Schedule) -> float:
+    """A warm-up and half a wave of a cosine down to 0."""
+    warm, total = schedule.warmup_steps, schedule.total_steps or 0
+    if n < warm:
+        return schedule.warmup_start + (1 - schedule.warmup_start) * n / warm
+    return 0.5 * (1 + math.cos(math.pi * (n - warm) / (total - warm)))
+
+
 def expected() -> dict[str, Any]:
     """All cases by the PyTorch that is installed."""
     import torch
 
-    return {**_optimizers(torch), **_losses(torch), **_clipping(torch)}
+    return {**_optimizers(torch), **_losses(torch), **_clipping(torch), **_digits(torch)}
 
 
 if __name__ == "__main__":

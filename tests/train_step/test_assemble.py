@@ -171,6 +171,24 @@ def test_f16_parameters_are_updated_in_f32() -> None:
     np.testing.assert_allclose(after, moved, rtol=2**-10)
 
 
+def test_f64_models_train_in_f64() -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["x64"], to=11), helper.make_node("Gemm", ["x64", "w", "b"], ["y"])]
+    proto = model(nodes, {"x": (6, 4)}, ["y"], {"w": W.astype(float), "b": B.astype(float)})
+    proto.graph.output[0].type.tensor_type.elem_type = 11
+    options = TrainOptions(MeanSquaredError(), Adam(), learning_rate=0.1, clip_norm=1.0, accumulation=3)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    step = train_step(imported(proto), options)
+    assert {tensor.type.dtype.name for tensor in step.state} == {"f64", "i64"}
+    x, labels = data(6)
+    loss, state = run(step, x, labels.astype(float))
+    error = x.astype(float) @ W + B - labels
+    np.testing.assert_allclose(loss, (error**2).mean(), rtol=1e-14)
+    slopes = [2 * x.T.astype(float) @ error / error.size, 2 * error.sum(0) / error.size]
+    norm = np.sqrt(sum((slope**2).sum() for slope in slopes))
+    assert norm > 1
+    np.testing.assert_allclose(state["w.exp_avg"], slopes[0] / (norm + 1e-6) * 0.1, rtol=1e-12)
+
+
 # ── running statistics ──────────────────────────────────────────────────────────────────────────────
 
 

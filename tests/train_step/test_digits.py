@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,47 +17,9 @@ from repro.ir.types import Array
 from repro.ops.record import evaluate
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
-from repro.train_step.assemble import TrainStep, train_step
-from repro.train_step.losses import SoftmaxCrossEntropy
-from repro.train_step.optimizers import Adam, AdamW, Nesterov
-from repro.train_step.problem import TrainOptions
-from repro.train_step.schedules import Schedule
-
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
-STEPS, BATCH = 20, 8
-EVERYTHING = TrainOptions(
-    SoftmaxCrossEntropy(),
-    AdamW(),
-    learning_rate=0.02,
-    schedule=Schedule("cosine", total_steps=40, warmup_steps=3, warmup_start=0.1),
-    clip_norm=1.0,
-    accumulation=2,
-    frozen=("fc*.bias",),
-)
-CASES = {
-    "mlp": ("digits_mlp", TrainOptions(SoftmaxCrossEntropy(), Nesterov(), learning_rate=0.1)),
-    "mlp, all options": ("digits_mlp", EVERYTHING),
-    "cnn": ("digits_cnn", TrainOptions(SoftmaxCrossEntropy(), Adam(), learning_rate=0.02)),
-    "cnn, all options": ("digits_cnn", EVERYTHING),
-}
-
-
-def step_of(model: str, options: TrainOptions) -> TrainStep:
-    loaded = load_model(GOLDEN / model / "forward.onnx")
-    return train_step(import_model(loaded, {"N": BATCH // options.accumulation}), options)
-
-
-def batches(step: TrainStep) -> list[list[Array]]:
-    """Blurred digits of ten kinds, the same four batches again and again."""
-    generator = np.random.default_rng(5)
-    shape = step.inputs[0].type.shape
-    prototypes = generator.random((10, *shape[1:]))
-    made: list[list[Array]] = []
-    for _ in range(4):
-        labels = generator.integers(0, 10, BATCH)
-        images = prototypes[labels] + 0.1 * generator.standard_normal(shape)
-        made.append([images.astype(np.float32), labels])
-    return [made[number % 4] for number in range(STEPS)]
+from repro.train_step import TrainStep, train_step
+from tests.train_step.digits import CASES, EVERYTHING, GOLDEN, STEPS, batches, step_of
+from tests.train_step.record_torch import RECORD
 
 
 def by_reference(step: TrainStep, data: Sequence[list[Array]]) -> list[tuple[Array, ...]]:
@@ -113,7 +75,7 @@ class Case:
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
     step = step_of(*CASES[request.param])
-    data = batches(step)
+    data = batches(step.inputs[0].type.shape)
     return Case(step, data, by_reference(step, data), Compiled.of(step))
 
 
@@ -131,6 +93,13 @@ def test_compiled_steps_have_the_bits_of_the_reference(case: Case, threads: int)
         assert [flat.tobytes() for flat in mine] == [value.tobytes() for value in reference]
 
 
+def test_the_losses_are_those_of_pytorch() -> None:
+    """With microbatches, clipping, schedule and frozen parameters: float64 of PyTorch on the whole batch."""
+    step = step_of("digits_mlp", EVERYTHING)
+    found = [results[0] for results in by_reference(step, batches(step.inputs[0].type.shape))]
+    np.testing.assert_allclose(found, np.load(RECORD)["digits_mlp"], rtol=2e-5)
+
+
 def test_what_is_trained_changes_and_nothing_else_does(case: Case) -> None:
     changed = {case.step.state[slot].name for slot, _ in case.step.updates}
     assert "learning_rate" not in changed
@@ -138,3 +107,16 @@ def test_what_is_trained_changes_and_nothing_else_does(case: Case) -> None:
     assert ("bn1.running_mean" in changed) == any("bn1" in tensor.name for tensor in case.step.state)
     for slot, result in case.step.updates:
         assert case.expected[-1][result].tobytes() != case.step.state[slot].initial.tobytes()
+
+
+@pytest.mark.full
+def test_a_transformer_has_the_bits_of_the_reference() -> None:
+    loaded = load_model(GOLDEN / "nano_gpt" / "forward.onnx")
+    step = train_step(import_model(loaded), dataclasses.replace(EVERYTHING, frozen=(), accumulation=1))
+    ids, labels = step.inputs
+    generator = np.random.default_rng(2)
+    data = [[generator.integers(0, 96, ids.type.shape), generator.integers(0, 96, labels.type.shape)]] * 3
+    found, expected = Compiled.of(step).run(data, 2), by_reference(step, data)
+    for mine, reference in zip(found, expected, strict=True):
+        assert [flat.tobytes() for flat in mine] == [value.tobytes() for value in reference]
+    assert float(expected[-1][0]) < float(expected[0][0])

@@ -65,7 +65,8 @@ def test_the_record_is_what_this_pytorch_computes() -> None:
     found = cases.expected()
     assert set(found) == set(RECORD.files)
     for name, value in found.items():
-        np.testing.assert_allclose(value, RECORD[name], rtol=1e-13, atol=1e-15, err_msg=name)
+        rounding = 1e-9 if name.startswith("digits") else 1e-13  # products of matrices depend on the CPU
+        np.testing.assert_allclose(value, RECORD[name], rtol=rounding, atol=1e-15, err_msg=name)
 
 
 @pytest.mark.parametrize("case", cases.CLIPPING)
