@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from repro.errors import InternalError
-from repro.ir.graph import Graph, Node, Value, first_visits
+from repro.ir.graph import Graph, Node, Value, argument, first_visits
 from repro.ir.types import F32
 from repro.ops import add, convert_to, fill
 from repro.ops.record import NotDifferentiable, Pending, RegionGradient, Step, record
@@ -127,14 +127,30 @@ def obstacles(results: Sequence[Value], value: Value) -> tuple[Obstacle, ...]:
     graph = Graph((), tuple(results))
     reached, found = {value}, dict[Node, str]()
     for node in graph.nodes:
-        if not any(operand in reached for operand in node.operands):
+        met = [slot for slot, operand in enumerate(node.operands) if operand in reached]
+        if not met:
             continue
-        refused = record(node).gradient
-        if isinstance(refused, NotDifferentiable):
-            found[node] = refused.reason
-        elif not any(result.dtype.is_float for result in node.results):
-            found[node] = "its result is no float"
+        reason = _refusal(node, met)
+        if reason:
+            found[node] = reason
         else:
-            reached.update(node.results)
+            reached.update(result for result in node.results if result.dtype.is_float)
     order = {node: place for place, node in enumerate(first_visits(graph, regions=False))}
     return tuple(Obstacle(node, found[node]) for node in sorted(found, key=order.__getitem__))
+
+
+def _refusal(node: Node, slots: Sequence[int]) -> str:
+    """Why no cotangent comes back to any of these operands; empty where one does."""
+    refused = record(node).gradient
+    if isinstance(refused, NotDifferentiable):
+        return refused.reason
+    if not any(result.dtype.is_float for result in node.results):
+        return "its result is no float"
+    made = _by_rule(node, node.results)  # the results stand for their cotangents: only types matter here
+    if any(made[slot] is not None for slot in slots):
+        return ""
+    if node.op != "composite":
+        return "none of its results depends on this operand smoothly"
+    region = node.regions[0]
+    inner = [each for slot in slots for each in obstacles(region.results, argument(slot, region.arguments[slot]))]
+    return f"{inner[0].node.op} in it: {inner[0].reason}" if inner else "it is piecewise constant"

@@ -79,6 +79,29 @@ def test_an_obstacle_may_be_an_integer_on_the_way() -> None:
     assert found.reason == "its result is no float"
 
 
+def test_an_obstacle_may_stand_inside_a_composite() -> None:
+    x, _ = arguments(2)
+    node = composite("Steps", (x,), lambda a: neg(elementwise("round", neg(a))))
+    (found,) = obstacles([neg(node.value)], x)
+    assert found.node is node
+    assert found.reason == "round in it: piecewise constant: zero wherever it is defined"
+    (flat,) = obstacles([composite("Sign", (x,), lambda a: neg(a)).value], x)
+    assert flat.reason == "it is piecewise constant"
+
+
+def test_a_gradient_has_gradients() -> None:
+    """tanh'' = -2 y (1 - y^2)."""
+    x, g = arguments(2)
+    (first,) = cotangents([(elementwise("tanh", x), g)], [x])
+    assert first is not None
+    (second,) = cotangents([(first, g)], [x])
+    assert second is not None
+    at = np.array([-1.5, -0.2, 0.3, 2.0], np.float32)
+    found = evaluate(Graph((KIND, KIND), (second,)), [at, np.ones(4, np.float32)])[0]
+    y = np.tanh(at.astype(np.float64))
+    np.testing.assert_allclose(found, -2 * y * (1 - y * y), rtol=1e-5)
+
+
 def test_a_condition_has_no_cotangent() -> None:
     x, y, g = arguments(3)
     condition = argument(3, TensorType(BOOL, (4,)))
