@@ -14,7 +14,7 @@ from repro.errors import InternalError
 from repro.ir.graph import Graph, Node, Value, argument, first_visits
 from repro.ir.types import F32
 from repro.ops import add, convert_to, fill
-from repro.ops.record import NotDifferentiable, Pending, RegionGradient, Step, record
+from repro.ops.record import NotDifferentiable, RegionGradient, Step, record
 
 Place = tuple[int, int]
 """Where a contribution comes from: the consumer's canonical position, and which of its operands."""
@@ -105,8 +105,6 @@ def _by_rule(node: Node, given: tuple[Value, ...]) -> tuple[Value | None, ...]:
             return rule(node, given, cotangents)
         case NotDifferentiable() as refused:
             raise InternalError(f"a cotangent reached {node}: {refused.reason}")
-        case Pending():
-            raise InternalError(f"the gradient of {node.op} is still to be written")
         case rule:
             return rule(node, given)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Protocol
 
 from repro.errors import InternalError
@@ -25,15 +24,6 @@ TypeRule = Callable[[Attributes, tuple[TensorType, ...], tuple[Graph, ...]], tup
 
 Reference = Callable[[Node, tuple[Array, ...]], tuple[Array, ...]]
 """The op by the contract, in the plainest way, on storage arrays."""
-
-
-class Pending(Enum):
-    """A gradient that is still to be written: counted and listed, never mistaken for 'has none'."""
-
-    PENDING = "pending"
-
-
-PENDING = Pending.PENDING
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class RegionGradient:
     rule: Callable[[Node, tuple[Value, ...], Differentiate], tuple[Value | None, ...]]
 
 
-Gradient = GradientRule | RegionGradient | NotDifferentiable | Pending
+Gradient = GradientRule | RegionGradient | NotDifferentiable
 
 Access = Callable[[tuple[Expr, ...]], Expr]
 """A value as a function of its index: gives the scalar expression of that element."""
