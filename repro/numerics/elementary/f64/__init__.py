@@ -1,4 +1,19 @@
-"""The f64 functions (rule 14): one fixed sequence each, within 1 ULP of the true value for every argument."""
+"""The f64 functions (rule 14): one fixed sequence each, within 1 ULP of the true value for every argument.
+
+The greatest errors found, in ULP: against MPFR on 10^6 arguments (breakpoints and their neighbours, ends, any bits)
+and against the double-double screens of `proofs` on 3 to 15 times 10^7 (evenly spread where errors are greatest).
+
+    exp    0.76    sin    0.72    sinh   0.70    erf    0.82
+    exp2   0.77    cos    0.72    cosh   0.62    erfc   0.77
+    expm1  0.64    tan    0.62    tanh   0.60    cbrt   0.51
+    log    0.54    asin   0.67    asinh  0.54    rsqrt  0.51
+    log2   0.55    acos   0.65    acosh  0.54    pow    0.77
+    log10  0.56    atan   0.54    atanh  0.54    atan2  0.54
+    log1p  0.54
+
+Where results are subnormal they are rounded twice: the errors of exp, exp2 and pow elsewhere are below 0.63, that of
+erf, met next to the subnormal numbers, below 0.72.
+"""
 
 from __future__ import annotations
 
