@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,9 @@ def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]
     if request.training is not None:
         if request.gradients:
             entries.append(gradients(imported, request.training))
-        entries.append(train_step(imported, request.training).entry)
+        step = train_step(imported, request.training)
+        entries.append(step.entry)
+        imported = replace(imported, warnings=(*imported.warnings, *step.warnings))
     return imported, tuple(entries)
 
 
