@@ -88,6 +88,8 @@ def prove(name: str, found: Iterator[Outcome], to: Console) -> Tally:
     show_wrong(total.wrong, to)
     if len(ordered) == CLASSES and not total.misroundings:
         record = records.of_every_input(name, [outcome.digest for outcome in ordered], total)
+        if {outcome.code for outcome in ordered} != {(record["code"], record["screen"]["code"])}:
+            raise ReproError(f"{name} or its screen changed while it was proved", next="run the proof again")
         line(to, f"{name}: recorded in {records.write(record, name, 'every_input')}")
     return total
 

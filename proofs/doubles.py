@@ -34,6 +34,8 @@ from repro.numerics.numpy_scalars import canonicalize
 from repro.tables import console, line, show_error
 
 BLOCK = 1 << 16
+POINTS, SEED = 100_000_000, 1
+"""Of a record, at least; and where their words begin."""
 WORST = 1000
 """Points with the greatest errors by the screen, that MPFR confirms."""
 CONFIRMED = 100_000
@@ -186,11 +188,11 @@ def record(name: str, found: Found, count: int, seed: int) -> records.Record:
 
 
 def run(name: str, count: int, seed: int, to: Console) -> bool:
-    """Measure and, where the error is at most 1 ulp, record."""
+    """Measure and, where the error is at most 1 ulp and the points are enough, record."""
     started = time.perf_counter()
     found = measure(name, count, seed)
     good = found.worst <= 1.0
-    if good:
+    if good and count >= POINTS:
         records.write(record(name, found, count, seed), f"{name}.f64", SCHEMA)
     line(
         to,
@@ -204,8 +206,8 @@ def run(name: str, count: int, seed: int, to: Console) -> bool:
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs.doubles", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="functions (default: all)")
-    parser.add_argument("--points", type=int, default=100_000_000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--points", type=int, default=POINTS, help="(default: 10^8; no record for fewer)")
+    parser.add_argument("--seed", type=int, default=SEED)
     chosen = parser.parse_args(words)
     unknown = [name for name in chosen.names if name not in FUNCTIONS]
     if unknown:

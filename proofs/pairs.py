@@ -1,6 +1,6 @@
 """Show on many operand pairs that f32 pow and atan2 are correctly rounded, and record it.
 
-    python -m proofs.pairs [pow] [atan2] [--pairs 2^30] [--seed 1] [--workers 2]     writes golden/elementary/NAME.json
+    python -m proofs.pairs [pow] [atan2] [--pairs 2^30] [--seed 1] [--workers 2]     writes golden/elementary/NAME.json (not for fewer pairs)
 
 Pairs come in parts of 2^22, random and structured (proofs/pair_points.py), and one part is listed: special pairs, and
 every exact power. As for functions of one operand, the screen decides natively and MPFR what it leaves open.
@@ -59,6 +59,8 @@ class Wrong:
 class Part:
     """What one part showed."""
 
+    code: tuple[str, str] = ("", "")
+    """Digests of the function and the screen that ran, as the process that ran them has them."""
     digest: str = ""
     pairs: int = 0
     mpfr: int = 0
@@ -147,8 +149,15 @@ def _prover(name: str) -> PairProver:
     return PairProver(name)
 
 
+@lru_cache(maxsize=2)
+def _code(name: str) -> tuple[str, str]:
+    return code_digest(name), screen_digest(name)
+
+
 def run_part(name: str, seed: int, number: int) -> Part:
-    return _prover(name).run(blocks(name, seed, number))
+    part = _prover(name).run(blocks(name, seed, number))
+    part.code = _code(name)
+    return part
 
 
 def run_parts(name: str, seed: int, count: int, workers: int) -> tuple[Part, list[Part]]:
@@ -188,7 +197,7 @@ def record(name: str, seed: int, listed: Part, parts: Sequence[Part]) -> records
 
 
 def prove(name: str, pairs: int, seed: int, workers: int, to: Console) -> bool:
-    """Run all parts; a record if every result was right."""
+    """Run all parts; a record if every result was right and they are as many as a record needs."""
     started = time.perf_counter()
     listed, parts = run_parts(name, seed, max(1, pairs // PART), workers)
     wrong = [each for part in (listed, *parts) for each in part.wrong]
@@ -197,7 +206,9 @@ def prove(name: str, pairs: int, seed: int, workers: int, to: Console) -> bool:
         line(to, f"  ({x}, {y}): {records.word(each.wanted)},  # found {records.word(each.result)}")
     made = record(name, seed, listed, parts)
     counts = made["counts"]
-    if not wrong:
+    if {part.code for part in (listed, *parts)} != {(made["code"], made["screen"]["code"])}:
+        raise ReproError(f"{name} or its screen changed while it was proved", next="run the proof again")
+    if not wrong and pairs >= PAIRS:
         line(to, f"{name}: recorded in {records.write(made, name, SCHEMA)}")
     line(
         to,
@@ -217,7 +228,9 @@ def count_of(text: str) -> int:
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs.pairs", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="functions (default: all)")
-    parser.add_argument("--pairs", type=count_of, default=PAIRS, help="random ones (default: 2^30)")
+    parser.add_argument(
+        "--pairs", type=count_of, default=PAIRS, help="random ones (default: 2^30; no record for fewer)"
+    )
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--workers", type=int, default=2)
     chosen = parser.parse_args(words)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from proofs.exhaustive import Prover, Tally, Wrong
+from proofs.exhaustive import Prover, Tally, Wrong, code_digest, screen_digest
 from repro.errors import InternalError
 
 KEPT = Path(__file__).resolve().parents[1] / "build" / "proofs"
@@ -21,6 +21,8 @@ class Outcome:
     """A class of a function: the digest of its results and what it showed."""
 
     name: str
+    code: tuple[str, str]
+    """Digests of the function and the screen that ran, as the process that ran them has them."""
     residue: int
     digest: str
     tally: Tally
@@ -29,6 +31,11 @@ class Outcome:
 @lru_cache(maxsize=4)
 def _prover(name: str) -> Prover:
     return Prover(name)
+
+
+@lru_cache(maxsize=4)
+def _code(name: str) -> tuple[str, str]:
+    return code_digest(name), screen_digest(name)
 
 
 def run(name: str, residue: int) -> Outcome:
@@ -42,7 +49,7 @@ def run(name: str, residue: int) -> Outcome:
     beside = kept.with_suffix(".new")
     beside.write_text(json.dumps({"digest": digest, "tally": asdict(tally)}), "utf-8")
     beside.replace(kept)
-    return Outcome(name, residue, digest, tally)
+    return Outcome(name, _code(name), residue, digest, tally)
 
 
 def _read(text: str, name: str, residue: int) -> Outcome:
@@ -50,7 +57,7 @@ def _read(text: str, name: str, residue: int) -> Outcome:
     tally = Tally(**kept["tally"])
     tally.hard = [(argument, result) for argument, result in tally.hard]
     tally.wrong = [Wrong(**wrong) for wrong in kept["tally"]["wrong"]]
-    return Outcome(name, residue, kept["digest"], tally)
+    return Outcome(name, _code(name), residue, kept["digest"], tally)
 
 
 def outcomes(tasks: Iterable[tuple[str, int]], workers: int) -> Iterator[Outcome]:
