@@ -70,6 +70,12 @@ class Case:
         return [array for array in self.inputs.values() if array is not None]
 
 
+def recurrent(gates: int, directions: int, **rest: Array | None) -> dict[str, Array | None]:
+    """x of 5 steps and 3 rows, W and R for 4 hidden values, and whatever follows."""
+    weights = {"w": drawn(directions, gates * 4, 6), "r": drawn(directions, gates * 4, 4)}
+    return {"x": drawn(5, 3, 6), **weights, **rest}
+
+
 X = drawn(3, 4, 5)
 IMAGE = drawn(2, 6, 3, 4)
 LABELS = RANDOM.integers(0, 6, (2, 3, 4))
@@ -133,6 +139,12 @@ CASES: tuple[Case, ...] = (
     *(Case("Attention", {**HEADS, "mask": None}, f"shows {mode}", outputs=("y", "", "", "s"),
            attributes={"qk_matmul_output_mode": mode}) for mode in range(4)),
     Case("RotaryEmbedding", {"x": drawn(2, 3, 4, 8), "cos": drawn(2, 4, 4), "sin": drawn(2, 4, 4)}),
+    Case("LSTM", recurrent(4, 2, b=drawn(2, 32), lengths=None, h=drawn(2, 3, 4), c=drawn(2, 3, 4), p=drawn(2, 12)),
+         "both directions", outputs=("y", "h", "c"), attributes={"hidden_size": 4, "direction": "bidirectional"}),
+    Case("LSTM", recurrent(4, 1), "elu", outputs=("", "h"),
+         attributes={"hidden_size": 4, "activations": ["Sigmoid", "Elu", "Softsign"]}),
+    Case("GRU", recurrent(3, 1, b=drawn(1, 24)), attributes={"hidden_size": 4, "linear_before_reset": 1}),
+    Case("RNN", recurrent(1, 1), outputs=("", "h"), attributes={"hidden_size": 4, "activations": ["Softplus"]}),
     Case("Mod", {"a": X, "b": drawn(3, 4, 5)}, attributes={"fmod": 1}),
     Case("Pow", {"a": abs(X), "b": drawn(3, 4, 5)}),
     Case("DequantizeLinear", {"x": RANDOM.integers(-9, 9, (3, 4)).astype(np.int8), "scale": scalar(0.3)}),
@@ -252,6 +264,20 @@ def test_the_slope_at_zero(op: str, expected: float) -> None:
 def test_a_window_of_zeros_has_no_slope(p: int) -> None:
     case = Case("LpPool", {"x": IMAGE}, attributes={"p": p, "kernel_shape": [2, 2]})
     assert not slope_at(case, np.zeros((1, 1, 3, 3), np.float32)).any()
+
+
+@pytest.mark.parametrize("activation", ["Sigmoid", "Elu", "Softplus"])
+def test_saturated_gates_have_finite_gradients(activation: str) -> None:
+    """At -300, where exp(-x) is infinite in f32, and at 300, where exp(x) is."""
+    for size in (-300, 300):
+        given = recurrent(1, 1, b=np.full((1, 8), size / 2, np.float32))
+        graph = Case("RNN", given, attributes={"hidden_size": 4, "activations": [activation]}).graph
+        made, reached = gradient_graph(graph, float_leaves(graph))
+        assert reached == [0, 1, 2, 3]
+        arrays = [array for array in given.values() if array is not None]
+        seed = np.ones(graph.results[0].shape, np.float32)
+        clipped = [array * np.float32(1e-3) if slot == 2 else array for slot, array in enumerate(arrays)]
+        assert all(np.isfinite(slope).all() for slope in evaluate(made, [*clipped, seed]))
 
 
 def test_a_dropout_of_everything_has_no_slope() -> None:
