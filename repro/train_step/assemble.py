@@ -20,10 +20,10 @@ from repro.ops import add, convert_to, fill, mul, scalar
 from repro.train_step.backward import Backward, backward
 from repro.train_step.clipping import clipped
 from repro.train_step.lint import lint
-from repro.train_step.problem import Problem, TrainOptions, computing, parameters_of, problem_of
+from repro.train_step.problem import LOSS, Problem, TrainOptions, computing, parameters_of, problem_of
 
 TRAIN_STEP, GRADIENTS = "train_step", "gradients"
-LOSS, LEARNING_RATE, STEP = "loss", "learning_rate", "step"
+LEARNING_RATE, STEP = "learning_rate", "step"
 _SCALAR_F64, _SCALAR_I64 = TensorType(F64, ()), TensorType(I64, ())
 
 

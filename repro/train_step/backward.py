@@ -14,7 +14,7 @@ from repro.ir.graph import Graph, Locations, Value, argument
 from repro.ir.types import I64, TensorType
 from repro.ops import add, convert_to, div, fill, loop, reshape, scalar
 from repro.train_step.copies import Moment, copy_of
-from repro.train_step.problem import Problem, computing, parameters_of
+from repro.train_step.problem import LOSS, Problem, computing, parameters_of
 from repro.train_step.statistics import next_statistics
 
 
@@ -53,6 +53,7 @@ def backward(problem: Problem, step: Value, locations: Locations) -> Backward:
     model = len(problem.imported.inputs)
     labels, weight = given[model], given[model + 1] if problem.weight is not None else None
     count = problem.loss.count(labels, weight, problem.output.dtype)
+    _locate(count, locations)
     operands = _Operands(
         inputs=given[:model],
         labels=labels,
@@ -72,6 +73,7 @@ def _one_pass(problem: Problem, operands: _Operands, locations: Locations) -> _P
     copied = copy_of(problem.forward, operands.inputs, operands.parameters, operands.moment, locations)
     x = convert_to(copied[0], problem.output.dtype)
     total = problem.loss.total(x, operands.labels, operands.weight)
+    _locate(total.value, locations)
     wanted = [operands.parameters[slot] for slot in problem.trained]
     found = cotangents([(total.value, operands.seed)], wanted, total.steps)
     gradients = {
@@ -82,6 +84,16 @@ def _one_pass(problem: Problem, operands: _Operands, locations: Locations) -> _P
     names = {operands.parameters[slot]: problem.slots[slot].name for slot in problem.statistics}
     moved = next_statistics(Graph((), copied), names, locations)
     return _Pass(total.value, gradients, {slot: moved[operands.parameters[slot]] for slot in problem.statistics})
+
+
+def _locate(value: Value, locations: Locations) -> None:
+    """Says of new nodes that they are the loss's: a label out of range is reported there."""
+    stack = [value.node]
+    while stack:
+        node = stack.pop()
+        if node not in locations and node.operands:
+            locations[node] = LOSS
+            stack.extend(operand.node for operand in node.operands)
 
 
 # ── microbatches ────────────────────────────────────────────────────────────────────────────────────

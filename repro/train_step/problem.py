@@ -18,6 +18,8 @@ from repro.train_step.statistics import next_statistics, statistics
 
 LABELS, WEIGHT = "labels", "weight"
 """The names of the inputs that a loss adds."""
+LOSS = "loss"
+"""The output that a loss adds, and the source of its nodes."""
 NARROWEST_TRAINED = 16
 """Bits of the narrowest float that is trained."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
+from passes import pipeline
 from repro.errors import ReproError
 from repro.frontend import Imported, import_model, load_model
 from repro.ir.types import Array, to_face, to_storage
@@ -106,6 +107,11 @@ def test_class_weights_are_shared_by_microbatches() -> None:
     assert entries[1].inputs[2].type.shape == (3,)
     for mine, other in zip(split, whole, strict=True):
         np.testing.assert_allclose(mine, other, rtol=2e-6, atol=1e-7)
+
+
+def test_a_label_out_of_range_is_reported_at_the_loss() -> None:
+    step = train_step(imported(linear(6)), TrainOptions(SoftmaxCrossEntropy()))
+    assert pipeline.run(step.graph, dict(step.locations), step.updates).checked == ("loss",)
 
 
 # ── parameters ──────────────────────────────────────────────────────────────────────────────────────
