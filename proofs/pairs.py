@@ -1,6 +1,8 @@
 """Show on many operand pairs that f32 pow and atan2 are correctly rounded, and record it.
 
-    python -m proofs.pairs [pow] [atan2] [--pairs 2^30] [--seed 1] [--workers 2]     writes golden/elementary/NAME.json (not for fewer pairs)
+    python -m proofs.pairs [pow] [atan2] [--pairs 2^30] [--seed 1] [--workers 2]
+
+writes golden/elementary/NAME.json (for fewer pairs, nothing).
 
 Pairs come in parts of 2^22, random and structured (proofs/pair_points.py), and one part is listed: special pairs, and
 every exact power. As for functions of one operand, the screen decides natively and MPFR what it leaves open.

@@ -20,13 +20,16 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.training", "repro.audit"}),
     frozenset({"repro.driver"}),
     frozenset({"repro"}),
-    frozenset({"repro.progress", "repro.tables", "repro.cli"}),
+    frozenset({"repro.progress", "repro.tables", "repro.cli", "proofs"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""
 
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 SOURCES = sorted(
-    path for folder in ("repro", "passes", "manifests") for path in (ROOT / folder).rglob("*.py") if path.is_file()
+    path
+    for folder in ("repro", "passes", "manifests", "proofs")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.is_file()
 )
 
 
