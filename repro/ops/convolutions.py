@@ -166,17 +166,21 @@ def _input_gradient(node: Node, g: Value) -> Value:
     )
 
 
+def _turned_input(x: Value, groups: int) -> Value:
+    """x [batch, (group, C), spatial...] as [C, (group, batch), spatial...]."""
+    grouped = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    turned = transpose(grouped, (2, 1, 0, *range(3, grouped.rank)))
+    return reshape(turned, (x.shape[1] // groups, groups * x.shape[0], *x.shape[2:]))
+
+
 def _weight_gradient(node: Node, g: Value) -> Value:
     """K = (batch, pixels in storage order), panels of whole rows of the output.
 
     x as [C, (group, batch), spatial...], g as the weights [(group, O), batch, pixels...].
     """
-    x, groups = node.operands[0], node["groups"]
-    spatial = tuple(range(2, g.rank))
-    grouped = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    turned = transpose(grouped, (2, 1, 0, *range(3, grouped.rank)))
+    groups, spatial = node["groups"], tuple(range(2, g.rank))
     made = convolution(
-        reshape(turned, (x.shape[1] // groups, groups * x.shape[0], *x.shape[2:])),
+        _turned_input(node.operands[0], groups),
         transpose(g, (1, 0, *spatial)),
         output=node.operands[1].shape[2:],
         strides=node["tap_steps"],

@@ -144,7 +144,13 @@ def _reshape_type(attributes: Attributes, types: Types, _: object) -> Types:
 
 
 def _reshape_element(node: Node, _: int, index: Index, operands: tuple[Access, ...], __: Axes) -> Expr:
-    return operands[0](ix.delinear(ix.linear(index, node["shape"]), node.operands[0].shape))
+    """Last axes that stay as they are keep their index: one that is out of range, in a guarded load, stays plain."""
+    shape, source = node["shape"], node.operands[0].shape
+    kept = next((n for n, (a, b) in enumerate(zip(reversed(shape), reversed(source), strict=False)) if a != b), None)
+    kept = min(len(shape), len(source)) if kept is None else kept
+    lead, behind = len(shape) - kept, len(source) - kept
+    first = ix.delinear(ix.linear(index[:lead], shape[:lead]), source[:behind])
+    return operands[0]((*first, *index[lead:]))
 
 
 def _reshape_forward(node: Node, index: Index) -> Index:
