@@ -16,22 +16,25 @@ from repro.numerics.elementary.value import Value, select
 LEAST_ARGUMENT = 2.0**-330
 """Smaller ones but zero are outside every screen's bound."""
 
-_LEAST_FIELD, _GREATEST_FIELD = 64, 2000
+_FIELDS = {"pow": (173, 1873)}
+_FIELD = (64, 2000)
+"""Exponent fields of results between which a screen's bound holds; pow's from e^-600 to e^600."""
+
 _PRECISION = 300
 
 
-def ulps(result: Value, truth: Pair) -> Value:
-    """|result - truth| / ulp(truth); NaN where truth is zero or near the ends of the exponents."""
+def ulps(result: Value, truth: Pair, fields: tuple[int, int]) -> Value:
+    """|result - truth| / ulp(truth); NaN where truth is zero or its exponent field not between those."""
     field = (truth.high.as_bits(U64) >> 52) & 0x7FF
     ulp = ((field - 52) << 52).as_bits(F64)
     error = abs((result - truth.high) - truth.low) / ulp
-    return select((field > _LEAST_FIELD) & (field < _GREATEST_FIELD), error, math.nan)
+    return select((field > fields[0]) & (field < fields[1]), error, math.nan)
 
 
 def screened(screen: Screen, result: Expr, *operands: Expr) -> Sequence[Expr]:
     """The error as f32; NaN for operands where the screen's bound does not hold."""
     arguments = [Value(operand) for operand in operands]
-    found = ulps(Value(result), screen.function(*arguments))
+    found = ulps(Value(result), screen.function(*arguments), _FIELDS.get(screen.name, _FIELD))
     for argument, (low, high) in zip(arguments, screen.domain, strict=True):
         inside = (argument > low) & (argument < high) & (abs(argument) > LEAST_ARGUMENT)
         found = select(inside, found, math.nan)
