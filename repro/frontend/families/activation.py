@@ -42,8 +42,8 @@ def _pointwise(ctx: NodeContext, x: Value, body: Callable[[Value], Value], **att
 
 @onnx_op("Relu")
 def relu(_: NodeContext, x: Value) -> Value:
-    """max(x, +0): Relu(-0) = +0 and NaN stays (rule 6)."""
-    return maximum(x, number(0, x))
+    """max(+0, x): Relu(-0) = +0 and NaN stays (rule 6); the 0 comes first, so that its slope at 0 is 0 (rule 5)."""
+    return maximum(number(0, x), x)
 
 
 def _below_zero(x: Value, otherwise: Value) -> Value:

@@ -31,7 +31,7 @@ def _named(name: str, body: Callable[[Value], Value], x: Value, **attributes: fl
 
 
 _FORMULAS: dict[str, Callable[[Value, float, float], Value]] = {
-    "relu": lambda x, _, __: maximum(x, _like(0, x)),
+    "relu": lambda x, _, __: maximum(_like(0, x), x),
     "tanh": lambda x, _, __: elementwise("tanh", x),
     "sigmoid": lambda x, _, __: _named("Sigmoid", sigmoid_of, x),
     "affine": _affine,
