@@ -19,17 +19,19 @@ if TYPE_CHECKING:
         build,
         cache,
         diff,
+        export,
         inspect,
         load,
         read_npz,
         run,
+        train,
         verify,
         write_npz,
     )
 
 __all__ = [
-    "LoadedArtifact", "ReproError", "Session", "build", "cache", "diff", "inspect", "load", "read_npz", "run", "verify",
-    "write_npz",
+    "LoadedArtifact", "ReproError", "Session", "build", "cache", "diff", "export", "inspect", "load", "read_npz",
+    "run", "train", "verify", "write_npz",
 ]  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """The command line: words in, one function of `repro.driver` per command, tables and an exit code out.
 
 Exit codes: 0 good; 1 a mismatch was found; 2 wrong use or unreadable input; 3 incomplete (something required
-did not run); 4 an internal error of ours, with a file to attach to a report.
+did not run); 4 an internal error of ours, with a file to attach to a report; 130 ended by Ctrl-C (`train`: with a
+checkpoint).
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ from typing import Any
 
 from rich.console import Console
 
-from repro import driver, tables
-from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_MISMATCH, EXIT_USAGE, ReproError
+from repro import cli_training, driver, tables
+from repro.arguments import command, names, seed, threads
+from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.progress import DelayedProgress
-
-EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,21 +72,15 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"repro {driver.version()}")
     top.add_argument("--debug", action="store_true", help="log cache keys and other inner workings to stderr")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_build_parser, _verify_parser, _run_parser, _inspect_parser, _diff_parser, _cache_parser):
+    for add in (_build_parser, _verify_parser, _run_parser, *cli_training.PARSERS):
+        add(commands)
+    for add in (_inspect_parser, _diff_parser, _cache_parser):
         add(commands)
     return top
 
 
-def _command(
-    commands: Any, name: str, function: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    made.set_defaults(command=function)
-    return made
-
-
 def _build_parser(commands: Any) -> None:
-    made = _command(commands, "build", build, "compile a model to an artifact")
+    made = command(commands, "build", build, "compile a model to an artifact")
     made.add_argument("model", type=Path, metavar="MODEL.onnx")
     made.add_argument("-o", "--out", type=Path, metavar="DIR", help="output folder (default: MODEL.repro)")
     made.add_argument("--force", action="store_true", help="replace the output folder if it holds something else")
@@ -94,12 +88,12 @@ def _build_parser(commands: Any) -> None:
         "--bind", action="append", default=[], metavar="NAME=INT", help="fix a dimension; also INPUT[AXIS]=INT"
     )
     made.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value (JSON)")
-    made.add_argument("--targets", type=_names, default=("cpu",), metavar="LIST", help="default: cpu (all of cpu/*)")
+    made.add_argument("--targets", type=names, default=("cpu",), metavar="LIST", help="default: cpu (all of cpu/*)")
     golden = made.add_mutually_exclusive_group()
     golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
-    golden.add_argument("--golden-seed", type=_seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
+    golden.add_argument("--golden-seed", type=seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
     _training_options(made)
-    made.add_argument("--seed", type=_seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
+    made.add_argument("--seed", type=seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -140,66 +134,44 @@ def _training(options: argparse.Namespace) -> dict[str, str | None]:
 
 
 def _verify_parser(commands: Any) -> None:
-    made = _command(commands, "verify", verify, "rebuild an artifact, run it everywhere, compare bits")
+    made = command(commands, "verify", verify, "rebuild an artifact, run it everywhere, compare bits")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
-    made.add_argument("--targets", type=_names, metavar="LIST", help="run only these; each must run")
-    made.add_argument("--require", type=_names, default=(), metavar="LIST", help="these must run too")
+    made.add_argument("--targets", type=names, metavar="LIST", help="run only these; each must run")
+    made.add_argument("--require", type=names, default=(), metavar="LIST", help="these must run too")
     made.add_argument("--trust-code", action="store_true", help="also run the code that came with the artifact")
     for kind in ("json", "junit", "sarif"):
         made.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the report as {kind}")
 
 
 def _run_parser(commands: Any) -> None:
-    made = _command(commands, "run", run, "run an entry of an artifact on your inputs")
+    made = command(commands, "run", run, "run an entry of an artifact on your inputs")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
     made.add_argument("--inputs", type=Path, required=True, metavar="IN.npz")
     made.add_argument("--outputs", type=Path, required=True, metavar="OUT.npz")
     made.add_argument("--entry", default="infer", metavar="NAME")
+    made.add_argument("--state", type=Path, metavar="CHECKPOINT", help="run with the tensors of a checkpoint")
     made.add_argument("--target", default="cpu", metavar="NAME")
-    made.add_argument("--threads", type=_threads, metavar="N", help="default: one for each core")
+    made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _inspect_parser(commands: Any) -> None:
-    made = _command(commands, "inspect", inspect, "show what is in an artifact")
+    made = command(commands, "inspect", inspect, "show what is in an artifact")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _diff_parser(commands: Any) -> None:
-    made = _command(commands, "diff", diff, "show where two artifacts differ (exit code 1 if they do)")
+    made = command(commands, "diff", diff, "show where two artifacts differ (exit code 1 if they do)")
     made.add_argument("left", type=Path, metavar="LEFT.json")
     made.add_argument("right", type=Path, metavar="RIGHT.json")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _cache_parser(commands: Any) -> None:
-    made = _command(commands, "cache", cache, "show or clear the build cache")
+    made = command(commands, "cache", cache, "show or clear the build cache")
     made.add_argument("action", nargs="?", choices=("info", "clear"), default="info")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names separated by commas")
-    return names
-
-
-def _seed(text: str) -> int:
-    try:
-        seed = int(text, 0)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed < 1 << 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer in 0..2^64-1")
-    return seed
-
-
-def _threads(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of threads in 1..1024")
-    return int(text)
 
 
 def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
@@ -303,6 +275,7 @@ def run(options: argparse.Namespace) -> int:
             options.artifact,
             inputs,
             entry=options.entry,
+            state=options.state,
             target=options.target,
             threads=options.threads,
             progress=progress,

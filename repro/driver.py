@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from onnx import ModelProto
@@ -22,11 +26,18 @@ from repro.errors import ReproError
 from repro.frontend import load_model
 from repro.ir.types import Array
 from repro.train_step import TrainOptions, training_of
+from repro.training import checkpoint as checkpoints
+from repro.training import data as training_data
+from repro.training.export import check_origin, exported
+from repro.training.loop import Progress as TrainingStep
+from repro.training.loop import Settings, Trained
+from repro.training.loop import train as train_loop
 from repro.version import VERSION
 
 __all__ = [
     "LoadedArtifact", "Progress", "ReproError", "Session", "build", "cache", "default_cache", "describe", "diff",
-    "inspect", "load", "read_npz", "run", "verify", "version", "write_npz", "write_text",
+    "export", "inspect", "load", "read_npz", "run", "train", "verify", "version", "write_npz", "write_text",
+    "TrainingStep",
 ]  # fmt: skip
 
 Progress = Callable[[str, int, int], None]
@@ -154,15 +165,134 @@ def run(
     inputs: Mapping[str, Array],
     *,
     entry: str = "infer",
+    state: str | Path | None = None,
     target: str = "cpu",
     threads: int | None = None,
     progress: Progress = _silent,
 ) -> dict[str, Array]:
-    """Run an entry of an artifact on inputs by name; the outputs by name. Raises ReproError."""
+    """Run an entry of an artifact on inputs by name; the outputs by name. Raises ReproError.
+
+    `state` is a checkpoint (its file, or a folder: the newest) whose tensors the entry takes where it has them.
+    """
     progress("load", 0, 1)
-    with load(path).session(entry, target, threads) as session:
+    artifact = load(path)
+    found = None if state is None else checkpoints.read(Path(state))
+    with artifact.session(entry, target, threads) as session:
+        if found is not None:
+            check_origin(artifact, found)
+            own = artifact.initial_state(entry)
+            session.state = {name: array for name, array in found.state.items() if name in own}
         progress("run", 0, 1)
         return session.run(inputs)
+
+
+# ── train, export ───────────────────────────────────────────────────────────────────────────────────
+
+
+Data = str | Path | Mapping[str, Array]
+"""An .npz file, a folder of .npy files, or arrays by name."""
+
+
+def train(
+    path: str | Path,
+    data: Data,
+    *,
+    checkpoint: str | Path,
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    last: str = "drop",
+    seed: int = 0,
+    validation: Data | None = None,
+    evaluate_every: int | None = None,
+    checkpoint_every: int | None = None,
+    keep: int = 3,
+    trace: str | Path | None = None,
+    trace_state_every: int = 1,
+    trace_tensors: bool = False,
+    metrics: str | Path | None = None,
+    resume: bool = False,
+    target: str = "cpu",
+    threads: int | None = None,
+    progress: Callable[[TrainingStep], None] | None = None,
+) -> Trained:
+    """Train an artifact that was built with a loss, until it has gone `epochs` or `steps` from its beginning.
+
+    `data` has an array for each input of the entry `train_step`, one row for each sample; their order in each epoch
+    follows from `seed`; `last` says whether what does not fill a batch is dropped or padded. Checkpoints go into the
+    folder `checkpoint`, the newest `keep` stay; `resume` goes on from the newest to the same bits as an unbroken run.
+    Ctrl-C ends the run after the step, with a checkpoint. Raises ReproError. See docs/training.md.
+    """
+    settings = Settings(
+        checkpoint=Path(checkpoint),
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        last=last,
+        seed=seed,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        trace=None if trace is None else Path(trace),
+        trace_state_every=trace_state_every,
+        trace_tensors=trace_tensors,
+        metrics=None if metrics is None else Path(metrics),
+        resume=resume,
+        target=target,
+        threads=threads,
+    )
+    held_out = None if validation is None else _arrays(validation)
+    with _interrupts() as stopped:
+        return train_loop(load(path), _arrays(data), held_out, settings, progress or _unheard, stopped)
+
+
+def _unheard(step: TrainingStep) -> None:
+    """Nobody listens."""
+
+
+def _arrays(data: Data) -> Mapping[str, Array]:
+    return training_data.read(Path(data)) if isinstance(data, str | Path) else data
+
+
+@contextmanager
+def _interrupts() -> Generator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; a second time it interrupts at once, as ever. Elsewhere than in the main thread,
+    which alone is told of signals, it is never seen."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed.is_set
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def export(checkpoint: str | Path, out: str | Path, *, artifact: str | Path | None = None) -> Path:
+    """Write the source model with a checkpoint's weights. `artifact`: where it lies now, if it was moved.
+
+    Raises ReproError for a checkpoint of another graph.
+    """
+    found = checkpoints.read(Path(checkpoint))
+    model = exported(load(_artifact_of(found) if artifact is None else artifact), found)
+    tensors.write_output(Path(out), model.SerializeToString(deterministic=True))
+    return Path(out)
+
+
+def _artifact_of(found: checkpoints.Checkpoint) -> Path:
+    path = Path(os.path.normpath(found.path.parent / found.document.artifact_path))
+    if not path.exists():
+        raise ReproError(
+            "the checkpoint's artifact is not where it was", found=str(path), next="say where it is with --artifact"
+        )
+    return path
 
 
 # ── cache ───────────────────────────────────────────────────────────────────────────────────────────

@@ -15,13 +15,13 @@ from repro.artifact.layout import blob_path
 from repro.artifact.reading import Stored
 from repro.artifact.workers import cores
 from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
-from repro.frontend import load_model
+from repro.frontend import EntryGraph, LoadedModel, load_model
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.parse_program import parse_program, parse_schedule
 from repro.ir.types import Array, parse_type, to_storage
 from repro.machines import CPUS
 from repro.targets import cpu
-from repro.train_step import training_of
+from repro.train_step import TrainOptions, training_of
 
 
 class LoadedArtifact:
@@ -61,14 +61,39 @@ class LoadedArtifact:
         """(title, bytes) of every blob."""
         return tuple((blob.title, blob.size) for blob in self._stored.blobs)
 
+    def initial_state(self, entry: str) -> dict[str, Array]:
+        """The parameters of an entry by name, in slot order, as its sessions start with them."""
+        weights = [self.config.weights[position] for position in self._entry(entry).weights]
+        return {each.name: tensors.from_bytes(self._stored.by_digest(each.digest), each.type) for each in weights}
+
+    def entry_graph(self, entry: str) -> EntryGraph:
+        """The canonical graph of an entry with its names and source locations, imported again from the source."""
+        self._entry(entry)
+        _, graphs = imported_entries(request_of(self._stored))
+        return next(graph for graph in graphs if graph.name == entry)
+
+    @property
+    def source(self) -> LoadedModel:
+        """The source model; its weights are external data among the blobs."""
+        return request_of(self._stored).model
+
+    @property
+    def training(self) -> TrainOptions | None:
+        """The options of training that it was built with."""
+        return training_of(self.config.build.training) if self.config.build.training else None
+
+    def _entry(self, name: str) -> Entry:
+        found = self.config.entry(name)
+        if found is None:
+            raise ReproError(f"the artifact has no entry '{name}'", expected=", ".join(self.entries))
+        return found
+
     def session(self, entry: str = "infer", target: str = "cpu", threads: int | None = None) -> sessions.Session:
         """A session of an entry on a target; `threads` is one for each core unless given.
 
         Raises ReproError for an entry or a target that the artifact does not have, or that does not run here.
         """
-        found = self.config.entry(entry)
-        if found is None:
-            raise ReproError(f"the artifact has no entry '{entry}'", expected=", ".join(self.entries))
+        found = self._entry(entry)
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
         if target == "reference":
@@ -97,8 +122,7 @@ class LoadedArtifact:
         return target
 
     def _reference(self, entry: str) -> sessions.ReferenceExecutable:
-        _, graphs = imported_entries(request_of(self._stored))
-        source = next(graph for graph in graphs if graph.name == entry)
+        source = self.entry_graph(entry)
         return reference(source, pipeline.run(source.graph, source.locations, source.updates))
 
 

@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.training", "repro.audit"}),
     frozenset({"repro.driver"}),
     frozenset({"repro"}),
-    frozenset({"repro.progress", "repro.tables", "repro.cli", "proofs"}),
+    frozenset({"repro.arguments", "repro.progress", "repro.tables", "repro.cli_training", "repro.cli", "proofs"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""
 

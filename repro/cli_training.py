@@ -1,0 +1,93 @@
+"""The commands of training: train, export, bisect."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from repro import driver, tables
+from repro.arguments import command, count, seed, threads
+from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED
+from repro.progress import TrainingProgress
+
+
+def _train_parser(commands: Any) -> None:
+    made = command(commands, "train", train, "train an artifact that was built with --loss")
+    made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
+    made.add_argument("--data", type=Path, required=True, metavar="DATA", help=".npz file, or folder of .npy files")
+    end = made.add_mutually_exclusive_group(required=True)
+    end.add_argument("--epochs", type=count, metavar="N", help="counted from the beginning, resumed or not")
+    end.add_argument("--steps", type=count, metavar="N")
+    made.add_argument("--batch", type=count, metavar="N", help="checked against the batch that was built for")
+    made.add_argument("--last", choices=("drop", "pad"), default="drop", help="what does not fill a batch is dropped")
+    made.add_argument("--seed", type=seed, default=0, metavar="INT", help="of the order of samples (default: 0)")
+    made.add_argument("--validation", type=Path, metavar="DATA", help="held-out data with the same names")
+    made.add_argument("--evaluate-every", type=count, metavar="N", help="steps (default: an epoch)")
+    made.add_argument("--checkpoint", type=Path, required=True, metavar="DIR")
+    made.add_argument("--checkpoint-every", type=count, metavar="N", help="steps (default: an epoch)")
+    made.add_argument("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (default: 3)")
+    made.add_argument("--trace", type=Path, metavar="FILE", help="write a trace: a chained line for each step")
+    made.add_argument(
+        "--trace-state-every", type=count, default=1, metavar="N", help="digest the state of each Nth step"
+    )
+    made.add_argument("--trace-tensors", action="store_true", help="each traced state has each tensor's digest too")
+    made.add_argument("--metrics", type=Path, metavar="FILE", help="default: metrics.jsonl beside the checkpoints")
+    made.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, if there is one")
+    made.add_argument("--target", default="cpu", metavar="NAME")
+    made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _export_parser(commands: Any) -> None:
+    made = command(commands, "export", export, "write a checkpoint's weights into the model they were trained from")
+    made.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint, or their folder: the newest")
+    made.add_argument("-o", "--out", type=Path, required=True, metavar="trained.onnx")
+    made.add_argument("--artifact", type=Path, metavar="ARTIFACT.json", help="where it lies now, if it was moved")
+
+
+PARSERS = (_train_parser, _export_parser)
+
+_TRAIN = (
+    "epochs", "steps", "batch", "last", "seed", "validation", "evaluate_every", "checkpoint", "checkpoint_every",
+    "keep", "trace", "trace_state_every", "trace_tensors", "metrics", "resume", "target", "threads",
+)  # fmt: skip
+
+
+def _note(step: driver.TrainingStep) -> str:
+    """The loss, and the metrics of the last validation."""
+    measured = [f"{name} {value:.4g}" for name, value in (step.validation or {}).items() if name != "samples"]
+    return f"loss {step.loss:.4f}" + (f" (validation: {', '.join(measured)})" if measured else "")
+
+
+def train(options: argparse.Namespace) -> int:
+    with TrainingProgress(tables.console(stderr=True)) as progress:
+        done = driver.train(
+            options.artifact,
+            options.data,
+            progress=lambda step: progress.step(step.step, step.steps, _note(step)),
+            **{name: getattr(options, name) for name in _TRAIN},
+        )
+    measured = {name: str(value) for name, value in (done.validation or {}).items()}
+    if options.json:
+        fields = ("step", "epoch", "state", "interrupted")
+        result = {name: getattr(done, name) for name in fields}
+        loss = None if done.loss is None else str(done.loss)
+        result |= {"loss": loss, "validation": measured, "checkpoint": str(done.checkpoint)}
+        sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    else:
+        out = tables.console()
+        rows = {"step": done.step, "epochs finished": done.epoch, "loss": done.loss}
+        rows |= {f"validation {name}": value for name, value in measured.items()}
+        tables.show_mapping(out, "interrupted" if done.interrupted else "trained", rows)
+        tables.line(out, f"checkpoint {done.checkpoint}")
+        tables.line(out, f"state      {done.state}", "bold")
+    return EXIT_INTERRUPTED if done.interrupted else EXIT_GOOD
+
+
+def export(options: argparse.Namespace) -> int:
+    path = driver.export(options.checkpoint, options.out, artifact=options.artifact)
+    tables.line(tables.console(), f"written to {path}")
+    return EXIT_GOOD

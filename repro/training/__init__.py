@@ -1,0 +1,1 @@
+"""Training: data, the loop, checkpoints, traces, and where two traces part."""

@@ -1,0 +1,166 @@
+"""Data for training: arrays by the names of an entry's inputs, an order for each epoch, and batches.
+
+Order of an epoch: sample i draws word i of Philox4x32-10 with the run's seed as key, slot 2^32-1 (which no random node
+has) and the epoch as run number; samples are sorted by (word, i). It depends on nothing but (seed, epoch, how many).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from repro.artifact import tensors
+from repro.artifact.config import Value
+from repro.artifact.sessions import accept
+from repro.errors import ReproError
+from repro.ir.types import Array, parse_type, to_face
+from repro.numerics.random_bits import philox_words
+from repro.train_step.problem import LABELS, WEIGHT
+
+SHUFFLE_SLOT = (1 << 32) - 1
+
+Arrays = Mapping[str, Array]
+
+
+def order_of(seed: int, epoch: int, samples: int) -> Array:
+    """The samples of an epoch in the order in which they are taken."""
+    return np.argsort(philox_words(seed, SHUFFLE_SLOT, epoch, samples), kind="stable")
+
+
+def read(source: Path) -> dict[str, Array]:
+    """The arrays of an .npz file, or of a folder of .npy files, which are mapped rather than read."""
+    if not source.is_dir():
+        return tensors.read_npz(source)
+    files = sorted(source.glob("*.npy"))
+    if not files:
+        raise ReproError("the folder of data holds no .npy file", found=str(source), expected="INPUT.npy files")
+    return {file.stem: _mapped(file) for file in files}
+
+
+def _mapped(file: Path) -> Array:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ReproError("not an .npy file of plain values", found=f"{file}: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Arrays that fit an entry. `sampled` have one row for each sample; `fixed` go into every batch as they are."""
+
+    values: tuple[Value, ...]
+    sampled: dict[str, Array]
+    fixed: dict[str, Array]
+    samples: int
+    batch: int
+    ignored_label: int | None
+    """The label that counts for nothing, where the loss has one."""
+
+    def rows(self, indices: Array) -> dict[str, Array]:
+        """The inputs of the samples named, in the order of the entry's inputs."""
+        made: dict[str, Array] = {}
+        for value in self.values:
+            if value.name in self.fixed:
+                made[value.name] = self.fixed[value.name]
+            else:
+                taken = np.ascontiguousarray(self.sampled[value.name][indices])
+                kind = parse_type(value.type)
+                typed = Value(value.name, f"{kind.dtype.name}[{','.join(map(str, taken.shape))}]")
+                made[value.name] = to_face(accept(taken, typed), kind.dtype)
+        return made
+
+    def padded(self, indices: Array, filler: Array) -> dict[str, Array]:
+        """A whole batch of fewer samples, filled up with others that count for nothing where that can be said.
+
+        The filler's labels become the ignored label, or its weights zero; a loss with neither counts it once more.
+        """
+        missing = self.batch - len(indices)
+        made = self.rows(np.concatenate([indices, np.resize(filler, missing)]))
+        if missing and self.ignored_label is not None and LABELS in self.sampled:
+            made[LABELS][-missing:] = self.ignored_label
+        elif missing and WEIGHT in self.sampled:
+            made[WEIGHT][-missing:] = 0
+        return made
+
+
+def fit(arrays: Arrays, values: Sequence[Value], ignored_label: int | None, what: str = "data") -> Dataset:
+    """Match arrays with an entry's inputs. Raises ReproError where names, shapes or types do not fit.
+
+    An array is sampled if it has the shape of its input but for the leading extent, which is then the number of samples
+    and the same for all; one of exactly its input's shape is fixed if others have another number of samples.
+    """
+    names = [value.name for value in values]
+    missing = [name for name in names if name not in arrays]
+    unknown = [name for name in arrays if name not in names]
+    if missing or unknown:
+        wrong = f"arrays of the {what} are {'missing' if missing else 'unknown'}: {', '.join(missing or unknown)}"
+        raise ReproError(wrong, found=", ".join(sorted(arrays)) or "none", expected=", ".join(names) or "none")
+    leading = next((value for value in values if value.name == LABELS), values[0] if values else None)
+    if leading is None or not parse_type(leading.type).shape:
+        raise ReproError("the entry has no input with samples", expected="an input whose leading axis is the batch")
+    batch, samples = parse_type(leading.type).shape[0], _extent(arrays[leading.name])
+    sampled: dict[str, Array] = {}
+    fixed: dict[str, Array] = {}
+    for value in values:
+        is_sampled = _check(value, arrays[value.name], batch, samples, what)
+        (sampled if is_sampled else fixed)[value.name] = arrays[value.name]
+    return Dataset(tuple(values), sampled, fixed, samples, batch, ignored_label)
+
+
+def _extent(array: Array) -> int:
+    return array.shape[0] if array.ndim else 0
+
+
+def _check(value: Value, array: Array, batch: int, samples: int, what: str) -> bool:
+    """Whether an array has samples; ReproError if it fits its input in neither way."""
+    kind = parse_type(value.type)
+    raw = array.dtype.kind == "V" and array.dtype.itemsize == kind.dtype.bytes and array.dtype.names is None
+    typed = raw or array.dtype.newbyteorder("=") == kind.dtype.face
+    if typed and kind.shape[:1] == (batch,) and array.shape == (samples, *kind.shape[1:]):
+        return True
+    if typed and array.shape == kind.shape:
+        return False
+    rest = "".join(f", {extent}" for extent in kind.shape[1:])
+    raise ReproError(
+        f"array '{value.name}' of the {what} does not fit",
+        found=f"{array.dtype.name}{list(array.shape)}",
+        expected=f"{kind.dtype.face.name}[{samples}{rest}]" if kind.shape[:1] == (batch,) else str(kind),
+        next="types are never converted: save the array in the type that the model takes" if not typed else None,
+    )
+
+
+class Batches:
+    """The batches of a run by the number of the step, from 0: a pure function of data, seed and step."""
+
+    def __init__(self, data: Dataset, seed: int, last: str) -> None:
+        if last not in ("drop", "pad"):
+            raise ReproError("there is no such treatment of the last batch", found=last, expected="drop or pad")
+        self.data, self.seed, self.last = data, seed, last
+        self.per_epoch = data.samples // data.batch if last == "drop" else -(-data.samples // data.batch)
+        if not self.per_epoch:
+            raise ReproError(
+                "there is no whole batch of data",
+                found=f"{data.samples} samples",
+                expected=f"at least {data.batch}, the batch that the artifact was built for",
+                next="build with a smaller batch, or fill it up with --last pad" if data.samples else None,
+            )
+        self._order: tuple[int, Array] | None = None
+
+    def cursor(self, step: int) -> tuple[int, int]:
+        """Epoch and batch in the epoch of a step."""
+        return divmod(step, self.per_epoch)
+
+    def inputs(self, step: int) -> dict[str, Array]:
+        """The inputs of a step."""
+        epoch, position = self.cursor(step)
+        order = self._epoch(epoch)
+        start = position * self.data.batch
+        return self.data.padded(order[start : start + self.data.batch], order)
+
+    def _epoch(self, epoch: int) -> Array:
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, order_of(self.seed, epoch, self.data.samples))
+        return self._order[1]

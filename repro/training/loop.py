@@ -1,0 +1,299 @@
+"""The training loop. It reads no clock and no environment; whoever calls it is told of each step and may stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.artifact import files
+from repro.artifact.canonical import Json
+from repro.artifact.config import Entry
+from repro.artifact.loaded import LoadedArtifact
+from repro.artifact.sessions import Session
+from repro.errors import ReproError
+from repro.ir.types import Array
+from repro.train_step.assemble import TRAIN_STEP
+from repro.training import checkpoint as checkpoints
+from repro.training import data, digests, trace
+from repro.training.checkpoint import Checkpoint, Document
+from repro.training.data import Arrays, Batches
+from repro.training.evaluate import Evaluator, ignored_label
+from repro.training.metrics import MetricsWriter
+
+Metrics = dict[str, float | int]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run goes. One of `epochs` and `steps` says when it ends, counted from the start of the training."""
+
+    checkpoint: Path
+    epochs: int | None = None
+    steps: int | None = None
+    batch: int | None = None
+    last: str = "drop"
+    seed: int = 0
+    evaluate_every: int | None = None
+    checkpoint_every: int | None = None
+    keep: int = 3
+    trace: Path | None = None
+    trace_state_every: int = 1
+    trace_tensors: bool = False
+    metrics: Path | None = None
+    resume: bool = False
+    target: str = "cpu"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ReproError("training ends after a number of epochs or of steps: give one of them")
+        counts = {
+            "epochs": self.epochs, "steps": self.steps, "keep": self.keep, "evaluate-every": self.evaluate_every,
+            "checkpoint-every": self.checkpoint_every, "trace-state-every": self.trace_state_every,
+        }  # fmt: skip
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise ReproError(f"--{name} is out of range", found=str(count), expected="1 or more")
+        if not 0 <= self.seed < 1 << 64:
+            raise ReproError("the seed is out of range", found=str(self.seed), expected="0..2^64-1")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A finished step."""
+
+    step: int
+    steps: int
+    loss: float
+    validation: Metrics | None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a run ended. `state` is the digest of the weights and everything beside them."""
+
+    step: int
+    epoch: int
+    loss: float | None
+    state: str
+    checkpoint: Path
+    interrupted: bool
+    validation: Metrics | None
+
+
+def train(
+    artifact: LoadedArtifact,
+    arrays: Arrays,
+    validation: Arrays | None,
+    settings: Settings,
+    tell: Callable[[Progress], None],
+    stopped: Callable[[], bool],
+) -> Trained:
+    """Train until the end, or until `stopped` says so after a step; then there is a checkpoint. Raises ReproError."""
+    run = _Run(artifact, arrays, settings)
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(artifact.session(TRAIN_STEP, settings.target, settings.threads))
+        evaluator = None
+        if validation is not None:
+            evaluator = Evaluator(artifact, validation, settings.target, settings.threads)
+            stack.callback(evaluator.close)
+        stack.enter_context(_locked(settings.checkpoint))
+        run.start(session)
+        run.open_files(stack)
+        return run.loop(evaluator, tell, stopped)
+
+
+class _Run:
+    """One call of `train`: what it writes, and how far it has come."""
+
+    def __init__(self, artifact: LoadedArtifact, arrays: Arrays, settings: Settings) -> None:
+        self.artifact, self.settings = artifact, settings
+        self.entry = _train_step(artifact)
+        fitted = data.fit(arrays, self.entry.inputs, ignored_label(artifact.training))
+        if settings.batch not in (None, fitted.batch):
+            raise ReproError(
+                "the artifact was built for another batch",
+                found=str(settings.batch),
+                expected=str(fitted.batch),
+                next="build with another --bind: the batch is part of the compiled code",
+            )
+        self.batches = Batches(fitted, settings.seed, settings.last)
+        self.total = settings.steps or (settings.epochs or 0) * self.batches.per_epoch
+        self.options: dict[str, Json] = {
+            "seed": f"0x{settings.seed:016x}",
+            "last": settings.last,
+            "batch": fitted.batch,
+            "samples": fitted.samples,
+        }
+        self.step, self.loss = 0, ""
+        self.written: Path | None = None
+        self.validation: Metrics | None = None
+        self.trace: trace.TraceWriter | None = None
+
+    # ── start ───────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, session: Session) -> None:
+        """From the initial state, or from the newest checkpoint."""
+        self.session = session
+        self.initial = self.artifact.initial_state(self.entry.name)
+        found = checkpoints.documents(self.settings.checkpoint)
+        if not found:
+            return
+        if not self.settings.resume:
+            raise ReproError(
+                "the folder already holds checkpoints",
+                found=str(found[-1]),
+                next="go on from them with --resume, or name another folder",
+            )
+        read = checkpoints.read(found[-1])
+        self._check(read)
+        self.session.state = read.state
+        self.step, self.loss, self.written = read.document.step, read.document.loss, read.path
+
+    def _check(self, read: Checkpoint) -> None:
+        """Raises ReproError for a checkpoint that this run would not go on from to the same bits."""
+        document = read.document
+        wanted: dict[str, Json] = {"graph": self.entry.graph, "entry": self.entry.name, **self.options}
+        stated: dict[str, Json] = {"graph": document.graph, "entry": document.entry, **document.options}
+        wrong = [name for name in wanted if stated.get(name) != wanted[name]]
+        if not wrong and self.batches.cursor(document.step) != (document.epoch, document.position):
+            wrong = ["cursor"]
+        if wrong:
+            raise ReproError(
+                f"the checkpoint is of another run: its {wrong[0]} differs",
+                found=f"{read.path}: {stated.get(wrong[0], (document.epoch, document.position))}",
+                expected=str(wanted.get(wrong[0], self.batches.cursor(document.step))),
+                next="train with the options of its beginning, or into another folder",
+            )
+
+    def open_files(self, stack: contextlib.ExitStack) -> None:
+        settings = self.settings
+        path = settings.metrics or settings.checkpoint / "metrics.jsonl"
+        self.metrics = MetricsWriter(path, self.step, settings.resume)
+        stack.callback(self.metrics.close)
+        if settings.trace is not None:
+            header, every = self._header(), settings.trace_state_every
+            self.trace = trace.TraceWriter(
+                settings.trace, header, self.step, settings.resume, every, settings.trace_tensors
+            )
+            stack.callback(self.trace.close)
+
+    def _header(self) -> Json:
+        rows, root = checkpoints.describe(self.state())
+        return {
+            "format": trace.FORMAT,
+            "entry": self.entry.name,
+            "graph": self.entry.graph,
+            "contract": self.artifact.config.contract,
+            **self.options,
+            "tensors": [[name, kind] for name, kind, _ in rows],
+            "step": self.step,
+            "state": root,
+        }
+
+    def state(self) -> dict[str, Array]:
+        """All tensors in slot order, those that the code has no use for too."""
+        current = self.session.state
+        return {name: current.get(name, array) for name, array in self.initial.items()}
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────────
+
+    def loop(
+        self, evaluator: Evaluator | None, tell: Callable[[Progress], None], stopped: Callable[[], bool]
+    ) -> Trained:
+        value: float | None = None
+        while self.step < self.total and not stopped():
+            value = self._step()
+            if evaluator is not None and (self._due(self.settings.evaluate_every) or self.step == self.total):
+                self.validation = evaluator.measure(self.state())
+                self.metrics.validation(self.step, self.validation)
+            if self._due(self.settings.checkpoint_every):
+                self._checkpoint()
+            tell(Progress(self.step, self.total, value, self.validation))
+        if self.written is None or checkpoints.step_of(self.written) != self.step:
+            self._checkpoint()
+        state = digests.of_arrays(self.state())
+        written = self.written or self.settings.checkpoint
+        interrupted = self.step < self.total
+        epoch = self.batches.cursor(self.step)[0]
+        return Trained(self.step, epoch, value, state, written, interrupted, self.validation)
+
+    def _step(self) -> float:
+        inputs = self.batches.inputs(self.step)
+        epoch, _ = self.batches.cursor(self.step)
+        loss = self.session.run(inputs)[self.entry.outputs[0].name]
+        self.step += 1
+        self.loss = digests.bits_of(loss)
+        if self.trace is not None:
+            self.trace.add(self.step, loss, inputs, self.state() if self.trace.wants_state(self.step) else None)
+        value = float(loss)
+        self.metrics.step(self.step, epoch, value)
+        return value
+
+    def _due(self, every: int | None) -> bool:
+        """Whether something is done after this step; if nobody said how often, at the end of each epoch."""
+        return self.step % (every or self.batches.per_epoch) == 0
+
+    def _checkpoint(self) -> None:
+        """Trace and metrics reach the disk first: a checkpoint never stands for steps that they do not have."""
+        if self.trace is not None:
+            self.trace.sync()
+        self.metrics.sync()
+        self.written = checkpoints.write(self.settings.checkpoint, *self._document(), self.settings.keep)
+
+    def _document(self) -> tuple[Document, Mapping[str, Array]]:
+        state = self.state()
+        rows, root = checkpoints.describe(state)
+        epoch, position = self.batches.cursor(self.step)
+        document = Document(
+            format=checkpoints.FORMAT,
+            artifact=self.artifact.id,
+            artifact_path=os.path.relpath(self.artifact.folder, self.settings.checkpoint),
+            entry=self.entry.name,
+            graph=self.entry.graph,
+            step=self.step,
+            epoch=epoch,
+            position=position,
+            options=self.options,
+            loss=self.loss,
+            tensors=rows,
+            state=root,
+        )
+        return document, state
+
+
+def _train_step(artifact: LoadedArtifact) -> Entry:
+    found = artifact.entries.get(TRAIN_STEP)
+    if found is None:
+        raise ReproError(
+            "the artifact has no training step",
+            found=", ".join(artifact.entries),
+            expected=TRAIN_STEP,
+            next="build with --loss and --optimizer",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Make the folder; no two runs write into one. The lock goes with the process, however that ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(files.FOLDER)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, files.READ_WRITE)
+    except OSError as error:
+        raise ReproError("the folder of checkpoints cannot be made", found=f"{folder}: {error.strerror}") from error
+    try:
+        with contextlib.suppress(ImportError):  # a system without such locks: nobody is kept out
+            import fcntl
+
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ReproError("another run writes into this folder of checkpoints", found=str(folder)) from error
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""Metrics as JSON lines: `{"step", "epoch", "loss"}` per step, `{"step", "validation": {...}}` per evaluation.
+
+Nothing in them depends on time or machine: a resumed run's file is that of an unbroken one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from repro.artifact import files
+from repro.errors import ReproError
+
+
+class MetricsWriter:
+    """Appends to a file of metrics; a resumed run drops the lines after the step that it starts from."""
+
+    def __init__(self, path: Path, step: int, resumed: bool) -> None:
+        kept = _kept(path, step) if resumed and path.exists() else b""
+        try:
+            files.write_file(path, kept, files.READ_WRITE)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise ReproError("the metrics cannot be written", found=f"{path}: {error.strerror}") from error
+
+    def step(self, step: int, epoch: int, loss: float) -> None:
+        self._add({"step": step, "epoch": epoch, "loss": _number(loss)})
+
+    def validation(self, step: int, found: Mapping[str, float | int]) -> None:
+        self._add({"step": step, "validation": {name: _number(value) for name, value in found.items()}})
+
+    def _add(self, document: Mapping[str, object]) -> None:
+        self._file.write(json.dumps(document, allow_nan=False) + "\n")
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _number(value: float | int) -> float | int | str:
+    """JSON has no infinity and no NaN: they are written as texts."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _kept(path: Path, step: int) -> bytes:
+    kept: list[bytes] = []
+    for line in bytes(files.read_file(path, "the metrics")).splitlines(keepends=True):
+        try:
+            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                break
+        except (ValueError, KeyError, TypeError) as error:
+            raise ReproError("not a file of metrics", found=f"{path}: {line[:40]!r}", next="name a new file") from error
+        kept.append(line)
+    return b"".join(kept)

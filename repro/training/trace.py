@@ -1,0 +1,181 @@
+"""Traces: one line of canonical JSON per step, each with the sha256 of the line before it.
+
+The first line says what is trained: the entry's graph digest, the contract's version, the names and types of the state
+and its digest before the first step, the seed and the batches. It says nothing of the machine, the target, the threads
+or the toolchain, so that two runs that agree have the same bytes. Then, for each step: its number, the loss's bits,
+the digest of its inputs, the digest of the state after it, and `previous`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.artifact import files
+from repro.artifact.canonical import Json, decode, encode
+from repro.errors import EXIT_MISMATCH, ReproError
+from repro.ir.types import Array
+from repro.training import digests
+
+FORMAT = "repro-trace/1"
+STEP_FIELDS = {"step", "loss", "inputs", "state", "previous"}
+HEADER_FIELDS = {"format", "entry", "graph", "contract", "seed", "samples", "batch", "last", "tensors", "step", "state"}
+
+
+def line_digest(line: bytes) -> str:
+    """What the next line calls `previous`: the digest of a line without its end."""
+    return "sha256:" + hashlib.sha256(line).hexdigest()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace whose chain has been verified: `lines[0]` is the header, `lines[i]` the i-th step after it."""
+
+    path: Path
+    lines: tuple[bytes, ...]
+    documents: tuple[Json, ...]
+
+    @property
+    def header(self) -> Json:
+        return self.documents[0]
+
+    @property
+    def first(self) -> int:
+        """Finished steps before the first one in the trace."""
+        return self.header["step"]
+
+    @property
+    def steps(self) -> tuple[Json, ...]:
+        return self.documents[1:]
+
+
+def read(path: Path, torn: bool = False) -> Trace:
+    """A trace. Raises ReproError, with the line's number, where the chain does not hold.
+
+    `torn`: a last line without its end, which is what a killed run leaves, is left out.
+    """
+    data = bytes(files.read_file(path, "the trace"))
+    *lines, rest = data.split(b"\n")
+    if rest and not torn:
+        raise _broken(path, len(lines) + 1, "the line has no end", "a whole line", "the run was killed here: resume it")
+    documents: list[Json] = []
+    for number, line in enumerate(lines, 1):
+        document = decode(line, f"line {number} of the trace {path}")
+        _check_line(path, number, document, documents, lines)
+        documents.append(document)
+    if not documents and not torn:
+        raise _broken(path, 1, "nothing", "the header of a trace")
+    return Trace(path, tuple(lines), tuple(documents))
+
+
+def _check_line(path: Path, number: int, document: Json, before: Sequence[Json], lines: Sequence[bytes]) -> None:
+    if not isinstance(document, dict):
+        raise _broken(path, number, type(document).__name__, "an object")
+    if not before:
+        if document.get("format") != FORMAT or set(document) != HEADER_FIELDS or not isinstance(document["step"], int):
+            raise _broken(path, number, str(document.get("format")), f"a header of {FORMAT}")
+        return
+    if set(document) - {"tensors"} != STEP_FIELDS:
+        raise _broken(path, number, ", ".join(sorted(document)), ", ".join(sorted(STEP_FIELDS)))
+    previous = line_digest(lines[number - 2])
+    if document["previous"] != previous:
+        raise _broken(path, number, f"previous {document['previous']}", f"{previous}, the digest of the line before")
+    if document["step"] != before[-1]["step"] + 1:
+        raise _broken(path, number, f"step {document['step']}", f"step {before[-1]['step'] + 1}")
+
+
+def _broken(path: Path, number: int, found: str, expected: str, next_step: str | None = None) -> ReproError:
+    what = f"the trace is damaged at line {number}"
+    return ReproError(what, found=f"{path}: {found}", expected=expected, next=next_step, exit_code=EXIT_MISMATCH)
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TraceWriter:
+    """Appends steps to a trace. Lines reach the disk at `sync`, before a checkpoint relies on them.
+
+    A thread of its own hashes and writes a step's line while the next step runs; hashing needs no Python lock.
+    """
+
+    def __init__(self, path: Path, header: Json, step: int, resumed: bool, every: int, tensors: bool) -> None:
+        """Start a trace, or go on after `step` with the one that a resumed run finds. `every`: of how many steps the
+        state is digested (0 stands for the others); `tensors`: each line has the digest of each tensor too."""
+        self.every, self.tensors = every, tensors
+        kept = _kept(path, header, step) if resumed and path.exists() else None
+        lines = (encode(header),) if kept is None else kept
+        try:
+            files.write_file(path, b"\n".join(lines) + b"\n", files.READ_WRITE)
+            self._file = path.open("ab")
+        except OSError as error:
+            raise ReproError("the trace cannot be written", found=f"{path}: {error.strerror}") from error
+        self._previous = line_digest(lines[-1])
+        self._pool = ThreadPoolExecutor(1, "trace")
+        self._pending: Future[None] | None = None
+
+    def add(self, step: int, loss: Array, inputs: Mapping[str, Array], state: Mapping[str, Array] | None) -> None:
+        """The line of a finished step, from arrays that nobody will change. No state: it is not digested."""
+        self._wait()
+        self._pending = self._pool.submit(self._write, step, loss, inputs, state)
+
+    def _write(self, step: int, loss: Array, inputs: Mapping[str, Array], state: Mapping[str, Array] | None) -> None:
+        document: dict[str, Json] = {
+            "step": step,
+            "loss": digests.bits_of(loss),
+            "inputs": digests.of_arrays(inputs),
+            "state": None,
+            "previous": self._previous,
+        }
+        if state is not None:
+            found = digests.leaves(state)
+            document["state"] = digests.named(digests.root(found))
+            if self.tensors:
+                document["tensors"] = [digests.named(each) for each in found]
+        line = encode(document)
+        self._file.write(line + b"\n")
+        self._previous = line_digest(line)
+
+    def wants_state(self, step: int) -> bool:
+        return step % self.every == 0
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+
+    def sync(self) -> None:
+        self._wait()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self._file.close()
+
+
+def _kept(path: Path, header: Json, step: int) -> tuple[bytes, ...] | None:
+    """The lines of the trace that a run resumed after `step` goes on from; None: it has not begun.
+
+    Raises ReproError for a trace of another run, and for one that ends before the step.
+    """
+    found = read(path, torn=True)
+    if not found.documents:
+        return None
+    for name, value in header.items():
+        if name not in ("step", "state") and found.header[name] != value:
+            raise ReproError(
+                f"the trace is of another run: its {name} differs", found=str(path), next="name a new file"
+            )
+    count = step - found.first
+    if not 0 <= count <= len(found.steps):
+        last = found.first + len(found.steps)
+        raise ReproError(
+            "the trace does not reach the checkpoint",
+            found=f"{path}: steps {found.first} to {last}",
+            expected=f"step {step}",
+            next="resume with a new trace file",
+        )
+    return found.lines[: count + 1]
