@@ -63,9 +63,7 @@ def _convolution_element(node: Node, _: int, index: Index, operands: tuple[Acces
     present = ix.both(*conditions)
     a = guard(operands[0]((index[0], ix.add(ix.scale(group, channels), channel), *position)), present)
     b = operands[1]((index[1], channel, *taps))
-    # In a weight gradient the many positions are reduced: long rows of them, and the weights' side in the lanes.
-    terms = (b, a) if math.prod(node["output"]) >= math.prod(w.shape[2:]) else (a, b)
-    return contract(node, bound, *terms, None if present is ix.TRUE else present, _order(node))
+    return contract(node, bound, b, a, None if present is ix.TRUE else present, _order(node))
 
 
 def _convolution_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, ...]:

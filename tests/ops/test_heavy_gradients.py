@@ -7,18 +7,19 @@ reference's bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from passes import pipeline
 from passes.schedule import schedule
-from repro.ir.graph import Graph, Value, argument
+from repro.ir.graph import Graph, Node, Value, argument
 from repro.ir.types import BOOL, F32, F64, I64, Array, DType, TensorType
 from repro.ir.work import program_operations
 from repro.numerics.numpy_fma import fma_f32
 from repro.ops import (
+    OPS,
     add,
     branch,
     broadcast,
@@ -36,6 +37,7 @@ from repro.ops import (
     mul,
     reduce_axes,
     reshape,
+    reverse,
     scalar,
     scatter,
     select,
@@ -48,6 +50,7 @@ from repro.ops import (
     windows,
 )
 from repro.ops.convolutions import _input_gradient
+from repro.ops.structure import iota
 from repro.targets import cpu
 from tests.running import run_on_cpu
 
@@ -488,3 +491,80 @@ CONTROL = {
 @pytest.mark.parametrize("name", CONTROL)
 def test_control_flow(name: str) -> None:
     agrees(CONTROL[name])
+
+
+# ── the checks themselves, and corners ──────────────────────────────────────────────────────────────
+
+
+def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CONVOLUTIONS["strided"]
+    right = OPS["convolution"]
+
+    def shifted(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
+        assert callable(right.gradient)
+        dx, dw = right.gradient(node, cotangents)
+        assert dw is not None
+        return dx, reverse(dw, (3,))
+
+    monkeypatch.setitem(OPS, "convolution", replace(right, gradient=shifted))
+    assert error_of(case, backward(case, F64)) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["padded", "strided", "dilated and strided", "transposed"])
+def test_what_is_not_finite_meets_no_absent_term(name: str) -> None:
+    case, machine = CONVOLUTIONS[name], cpu.best_machine()
+    assert machine is not None
+    graph = backward(case, F32)
+    graph = Graph(graph.arguments, tuple(canonical_nan(value) for value in graph.results))
+    random = np.random.default_rng(6)
+    inputs = [*operands(case, F32), np.asarray(random.standard_normal(graph.arguments[-1].shape), np.float32)]
+    for array in inputs:
+        flat = array.reshape(-1)
+        flat[0], flat[-1], flat[random.integers(flat.size)] = np.inf, np.nan, 3e38
+    expected = evaluate(graph, inputs)
+    assert any(np.isfinite(array).any() for array in expected)
+    assert not all(np.isfinite(array).all() for array in expected)
+    for mine, reference in zip(run_on_cpu(graph, inputs, [], machine), expected, strict=True):
+        assert mine.tobytes() == reference.tobytes()
+
+
+def any_convolution(random: np.random.Generator) -> Case:
+    """Of any rank, strides, dilations, holes, padding and groups, forward or transposed, with some present term."""
+
+    def draw(low: int, high: int, count: int) -> list[int]:
+        return [int(n) for n in random.integers(low, high + 1, count)]
+
+    while True:
+        rank, [groups, channels, filters] = 1 + draw(0, 1, 1)[0], draw(1, 3, 3)
+        spatial, taps, output = draw(1, 9, rank), draw(1, 4, rank), draw(1, 6, rank)
+        strides, steps, holes, offsets = draw(1, 4, rank), draw(1, 3, rank), draw(1, 3, rank), draw(-3, 1, rank)
+        if draw(0, 1, 1) == [0]:
+            holes = [1] * rank
+        if draw(0, 3, 1) == [0]:
+            steps, offsets = [-step for step in steps], [-offset for offset in offsets]
+        case = Case(
+            ((2, channels * groups, *spatial), (filters * groups, channels, *taps)),
+            convolved(output, strides, steps, offsets, holes, groups=groups),
+        )
+        if evaluate(forward(case, F64), [np.ones(shape) for shape in case.shapes])[0].any():
+            return case
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_convolutions_of_any_kind(seed: int) -> None:
+    case = any_convolution(np.random.default_rng(seed))
+    assert error_of(case, backward(case, F64)) < 1e-7
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0)])
+def test_operands_without_elements(shape: tuple[int, int]) -> None:
+    builds: list[Build] = [
+        reduced("max", 0) if shape[0] else reduced("max", 1) if shape[1] else reduced("add", 0),
+        lambda x: sort(x, 1)[0],
+        lambda x: cumulative("add", x, 0),
+        lambda x: gather(x, iota((0, 1), 0), (0,)),
+    ]
+    for build in builds:
+        graph = backward(Case((shape,), build), F32)
+        inputs = [np.zeros(kind.shape, np.float32) for kind in graph.arguments]
+        assert evaluate(graph, inputs)[0].shape == shape
