@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         LoadedArtifact,
         ReproError,
         Session,
+        bisect,
         build,
         cache,
         diff,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "LoadedArtifact", "ReproError", "Session", "build", "cache", "diff", "export", "inspect", "load", "read_npz",
-    "run", "train", "verify", "write_npz",
+    "LoadedArtifact", "ReproError", "Session", "bisect", "build", "cache", "diff", "export", "inspect", "load",
+    "read_npz", "run", "train", "verify", "write_npz",
 ]  # fmt: skip
 
 

@@ -48,8 +48,22 @@ def _export_parser(commands: Any) -> None:
     made.add_argument("--artifact", type=Path, metavar="ARTIFACT.json", help="where it lies now, if it was moved")
 
 
-PARSERS = (_train_parser, _export_parser)
+def _bisect_parser(commands: Any) -> None:
+    made = command(commands, "bisect", bisect, "find where two training runs part (exit code 1 if they do)")
+    made.add_argument("left", type=Path, metavar="LEFT.trace")
+    made.add_argument("right", type=Path, nargs="?", metavar="RIGHT.trace", help="left out: a re-run of the left")
+    made.add_argument("--artifact", type=Path, metavar="ARTIFACT.json", help="run the differing step again")
+    made.add_argument("--data", type=Path, metavar="DATA", help="what it was trained on")
+    for side in ("left", "right"):
+        made.add_argument(f"--{side}-checkpoint", type=Path, metavar="DIR", help=f"checkpoints of the {side} run")
+        made.add_argument(f"--{side}-target", default="cpu", metavar="NAME", help=f"what to run the {side} one on")
+    made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
+    made.add_argument("--json", action="store_true", help="print the result as JSON")
 
+
+PARSERS = (_train_parser, _export_parser, _bisect_parser)
+
+_BISECT = ("artifact", "data", "left_checkpoint", "right_checkpoint", "left_target", "right_target", "threads")
 _TRAIN = (
     "epochs", "steps", "batch", "last", "seed", "validation", "evaluate_every", "checkpoint", "checkpoint_every",
     "keep", "trace", "trace_state_every", "trace_tensors", "metrics", "resume", "target", "threads",
@@ -91,3 +105,47 @@ def export(options: argparse.Namespace) -> int:
     path = driver.export(options.checkpoint, options.out, artifact=options.artifact)
     tables.line(tables.console(), f"written to {path}")
     return EXIT_GOOD
+
+
+def bisect(options: argparse.Namespace) -> int:
+    found = driver.bisect(options.left, options.right, **{name: getattr(options, name) for name in _BISECT})
+    if options.json:
+        sys.stdout.write(json.dumps(found.json(), indent=2) + "\n")
+        return found.exit_code
+    out = tables.console()
+    for title, columns, rows in _bisection_tables(found):
+        if rows:
+            out.print(tables.table(title, columns, rows))
+    for text in found.verdict:
+        tables.line(out, text, "bold")
+    return found.exit_code
+
+
+def _bisection_tables(found: driver.Bisection) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
+    """(title, columns, rows) of what there is to show."""
+    sides: list[tuple[object, ...]] = [(each.name, each.left, each.right) for each in found.fields]
+    if found.state_before is not None:
+        sides.append((f"state after step {found.state_before_step}", found.state_before, found.state_before))
+    measured = list(found.values)
+    reads: list[tuple[object, ...]] = []
+    if found.node is not None:
+        measured.append(found.node.value)
+        reads = [(each.source, each.left, each.right) for each in found.node.operands]
+    unmeasured: list[tuple[object, ...]] = [(name,) for name in found.tensors] if not found.values else []
+    return [
+        (f"step {found.step}", ("what", "left", "right"), sides),
+        ("state tensors that differ", ("name",), unmeasured),
+        ("differences", ("what", "side", "value", "bits", "digest", "elements", "ULP"), _values(measured)),
+        ("what the node reads", ("operand", "left", "right"), reads),
+    ]
+
+
+def _values(measured: list[driver.TensorDifference]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for each in measured:
+        place = f"{each.name} {each.type} at {list(each.index)}"
+        ulps = "" if each.ulps is None else f"{each.ulps} (largest {each.largest_ulps})"
+        share = f"{each.differing} of {each.elements}"
+        rows.append((place, "left", each.left, each.left_bits, each.left_digest, share, ulps))
+        rows.append(("", "right", each.right, each.right_bits, each.right_digest, "", ""))
+    return rows

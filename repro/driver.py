@@ -26,18 +26,23 @@ from repro.errors import ReproError
 from repro.frontend import load_model
 from repro.ir.types import Array
 from repro.train_step import TrainOptions, training_of
+from repro.training import bisect as bisection
 from repro.training import checkpoint as checkpoints
 from repro.training import data as training_data
+from repro.training import trace as traces
+from repro.training.bisect import Bisection
+from repro.training.compare import TensorDifference
 from repro.training.export import check_origin, exported
 from repro.training.loop import Progress as TrainingStep
 from repro.training.loop import Settings, Trained
 from repro.training.loop import train as train_loop
+from repro.training.replay import Side
 from repro.version import VERSION
 
 __all__ = [
-    "LoadedArtifact", "Progress", "ReproError", "Session", "build", "cache", "default_cache", "describe", "diff",
-    "export", "inspect", "load", "read_npz", "run", "train", "verify", "version", "write_npz", "write_text",
-    "TrainingStep",
+    "Bisection", "LoadedArtifact", "Progress", "ReproError", "Session", "bisect", "build", "cache", "default_cache",
+    "describe", "diff", "export", "inspect", "load", "read_npz", "run", "train", "verify", "version", "write_npz",
+    "write_text", "TensorDifference", "TrainingStep",
 ]  # fmt: skip
 
 Progress = Callable[[str, int, int], None]
@@ -293,6 +298,39 @@ def _artifact_of(found: checkpoints.Checkpoint) -> Path:
             "the checkpoint's artifact is not where it was", found=str(path), next="say where it is with --artifact"
         )
     return path
+
+
+def bisect(
+    left: str | Path,
+    right: str | Path | None = None,
+    *,
+    artifact: str | Path | None = None,
+    data: Data | None = None,
+    left_checkpoint: str | Path | None = None,
+    right_checkpoint: str | Path | None = None,
+    left_target: str = "cpu",
+    right_target: str = "cpu",
+    threads: int | None = None,
+) -> Bisection:
+    """The first step at which two traces differ; without `right`, at which a re-run on `right_target` leaves `left`.
+
+    With `artifact` and `data` that step is run again on both targets, from the newest checkpoint before it in
+    the folders given, else from the initial state: tensors and the first node that differ. Raises ReproError.
+    """
+    mine, theirs = traces.read(Path(left)), None if right is None else traces.read(Path(right))
+    sides = (_side(left_target, left_checkpoint, threads), _side(right_target, right_checkpoint, threads))
+    if artifact is None or data is None:
+        if theirs is None or artifact is not None or data is not None:
+            raise ReproError("to run a step again takes the artifact and its data", next="give --artifact and --data")
+        return bisection.compare(mine, theirs)
+    loaded, arrays, found_in = load(artifact), _arrays(data), default_cache()
+    if theirs is None:
+        return bisection.rerun(mine, loaded, arrays, sides, found_in)
+    return bisection.locate(bisection.compare(mine, theirs), loaded, arrays, (mine, theirs), sides, found_in)
+
+
+def _side(target: str, folder: str | Path | None, threads: int | None) -> Side:
+    return Side(target, None if folder is None else Path(folder), threads)
 
 
 # ── cache ───────────────────────────────────────────────────────────────────────────────────────────
