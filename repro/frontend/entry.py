@@ -41,9 +41,9 @@ def _import(
     loaded = importer.loaded
     body = Body.of_graph(loaded.proto.graph)
     scope = Scope(body, loaded.opsets, {})
-    inputs, bound = _bind_inputs(importer, scope, bind, set_values, shapes)
+    inputs, bound = bind_inputs(importer, scope, bind, set_values, shapes)
     importer.resolve(scope, body.outputs)
-    named = [pair for item in loaded.proto.graph.output for pair in _outputs(importer, scope, item)]
+    named = [pair for item in loaded.proto.graph.output for pair in outputs_of(importer, scope, item)]
     graph = Graph(tuple(port.type for port in inputs), tuple(value for _, value in named))
     canonical = canonicalise(graph, importer.locations)
     outputs = zip((name for name, _ in named), canonical.graph.types, strict=True)
@@ -51,9 +51,9 @@ def _import(
         graph=canonical.graph,
         inputs=tuple(inputs),
         outputs=tuple(Port(name, kind) for name, kind in outputs),
-        parameters=tuple(_slot(importer, str(name)) for name in canonical.parameters),
+        parameters=tuple(slot_of(importer, str(name)) for name in canonical.parameters),
         random_nodes=tuple(importer.random_names[str(name)] for name in canonical.random),
-        locations=_kept(importer.locations, canonical.graph),
+        locations=kept_locations(importer.locations, canonical.graph),
         bound=bound,
         opsets=dict(loaded.opsets),
         warnings=tuple(importer.warnings),
@@ -65,7 +65,7 @@ def _import(
     )
 
 
-def _bind_inputs(
+def bind_inputs(
     importer: Importer,
     scope: Scope,
     bind: Mapping[str, int],
@@ -100,12 +100,12 @@ def _learn(bindings: Bindings, item: onnx.ValueInfoProto, shape: Sequence[int]) 
         bindings.learn(item.name, declared, shape)
 
 
-def _slot(importer: Importer, name: str) -> ParameterSlot:
+def slot_of(importer: Importer, name: str) -> ParameterSlot:
     kind, array = importer.initial[name]
     return ParameterSlot(name, kind, array, kind.dtype.is_float and kind.rank > 0)
 
 
-def _outputs(importer: Importer, scope: Scope, declared: onnx.ValueInfoProto) -> list[tuple[str, Value]]:
+def outputs_of(importer: Importer, scope: Scope, declared: onnx.ValueInfoProto) -> list[tuple[str, Value]]:
     """An output of the model by name; a sequence is one output for each of its values: `name[0]`, `name[1]`…"""
     _, item = scope.find(declared.name)
     if isinstance(item, Items):
@@ -144,7 +144,7 @@ def _refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> No
         )
 
 
-def _kept(locations: Locations, graph: Graph) -> Locations:
+def kept_locations(locations: Locations, graph: Graph) -> Locations:
     """The locations of the nodes of a graph, regions included, in the graph's order."""
     found: Locations = {}
     stack = [graph]

@@ -6,7 +6,8 @@ Only what the outputs need is imported. Every node goes through the function reg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 
@@ -17,11 +18,14 @@ from repro.frontend.folding import Folder, dependencies
 from repro.frontend.limits import BODY_NODES, MAX_UNROLLED_NODES, call_key, domain_of
 from repro.frontend.load import LoadedModel, check_opset, function_opsets
 from repro.frontend.registry import OnnxOp, find_op
-from repro.frontend.scope import Body, Item, Items, Region, Scope
+from repro.frontend.scope import Body, Item, Items, Region, Scope, reads
 from repro.frontend.unknown_ops import unknown_ops
-from repro.ir.graph import Locations, Value, constant, parameter
+from repro.ir.graph import Locations, Value, argument, constant, parameter
 from repro.ir.types import Array, DType, TensorType
 from repro.numerics.numpy_scalars import canonicalize
+
+_PLACEHOLDERS = 1 << 32
+"""Arguments from here on stand for something else: no model has so many inputs."""
 
 
 class Importer:
@@ -40,6 +44,7 @@ class Importer:
         self._named: dict[str, list[onnx.TensorProto]] = {}
         self._bodies: dict[str, Body] = {}
         self.input_names: list[str] = []
+        self._placeholders = _PLACEHOLDERS
         self._left = 2 * loaded.expanded_nodes + MAX_UNROLLED_NODES
 
     def initializer(self, scope: Scope, name: str) -> Value:
@@ -54,6 +59,18 @@ class Importer:
         kind = TensorType(dtype, array.shape)
         self.initial[identity] = (kind, array)
         return parameter(identity, kind)
+
+    def state(self, name: str, tensor: onnx.TensorProto) -> tuple[str, Value]:
+        """An initializer that runs change: its identity, and a placeholder, as its value is not known at build."""
+        dtype, array = self.loaded.tensor(tensor)
+        identity, kind = self._identity(name, tensor), TensorType(dtype, array.shape)
+        self.initial[identity] = (kind, array)
+        return identity, self.placeholder(kind)
+
+    def placeholder(self, kind: TensorType) -> Value:
+        """A value that stands for another one until it is replaced; equal to none."""
+        self._placeholders += 1
+        return argument(self._placeholders, kind)
 
     def _identity(self, name: str, tensor: onnx.TensorProto) -> str:
         """One identity for each tensor of the model: its name, numbered where subgraphs use a name again."""
@@ -95,6 +112,13 @@ class Importer:
             waiting.add(index)
             stack.extend(reversed(missing))
 
+    def recompute(self, scope: Scope, given: Mapping[str, Item], name: str) -> Item:
+        """What a name of a body stands for where other names stand for the items given."""
+        known = {other: item for other, item in scope.items.items() if other not in scope.body.producer}
+        again = replace(scope, items={**known, **given})
+        self.resolve(again, [name])
+        return again.find(name)[1]
+
     def _leaf(self, scope: Scope, name: str) -> None:
         if name in scope.body.initializers:
             scope.items[name] = scope.inward(self.initializer(scope, name))
@@ -111,7 +135,7 @@ class Importer:
     def _missing(self, scope: Scope, index: int) -> list[str]:
         """Names that a node still needs; those its subgraphs read are asked for once its inputs are there."""
         node = scope.body.nodes[index]
-        missing = [name for name in node.input if not self._ready(scope, name)]
+        missing = [name for name in reads(node) if not self._ready(scope, name)]
         if missing or not scope.body.children(index):
             return missing
         return [

@@ -14,6 +14,8 @@ from repro.ir.graph import Value, argument
 from repro.ir.types import I64, TensorType
 from repro.ops import add, mul, scalar
 
+TRAINING_DOMAIN = "ai.onnx.preview.training"
+
 
 def check_sequence(length: int) -> None:
     """Refuse a sequence over the limit."""
@@ -33,6 +35,14 @@ class Items:
 
 Item = Value | Items | None
 """What a name stands for; None is an optional input that was left out (or an empty optional)."""
+
+
+def reads(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The names a node reads: its inputs, and the tensor that a Gradient says to differentiate."""
+    named = [item.s for item in node.attribute if item.name == "y" and item.type == onnx.AttributeProto.STRING]
+    if node.op_type != "Gradient" or node.domain != TRAINING_DOMAIN:
+        return tuple(node.input)
+    return (*node.input, *(text.decode(errors="replace") for text in named))
 
 
 class Body:
@@ -81,7 +91,7 @@ class Body:
         """Names of the surroundings that this body may read, subgraphs of its own included."""
         used: dict[str, None] = {}
         for index, node in enumerate(self.nodes):
-            used.update(dict.fromkeys(node.input))
+            used.update(dict.fromkeys(reads(node)))
             for child in self.children(index):
                 used.update(dict.fromkeys(child.free))
         used.update(dict.fromkeys(self.outputs))

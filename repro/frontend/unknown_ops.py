@@ -9,7 +9,7 @@ from repro.errors import ReproError
 from repro.frontend.limits import FunctionKey, call_key, domain_of
 from repro.frontend.load import LoadedModel, function_opsets
 from repro.frontend.registry import find_op, known_versions
-from repro.frontend.scope import Body
+from repro.frontend.scope import Body, reads
 
 
 def unknown_ops(loaded: LoadedModel) -> ReproError:
@@ -54,6 +54,6 @@ def _reached(body: Body) -> list[int]:
         if index is None or index in found:
             continue
         found.add(index)
-        stack.extend(body.nodes[index].input)
+        stack.extend(reads(body.nodes[index]))
         stack.extend(name for child in body.children(index) for name in child.free)
     return sorted(found)

@@ -1,4 +1,4 @@
-"""Node cases of onnx.backend.test that do not pass, each with its reason. A case that starts to pass must leave."""
+"""Cases of onnx.backend.test that do not pass, each with its reason. A case that starts to pass must leave."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ EXCEPTIONS: dict[str, str] = {
 """Case name -> reason."""
 
 UNSUPPORTED: dict[str, str] = {
-    **dict.fromkeys(("Adam", "Adagrad", "Momentum", "Gradient"), "training operators are not supported yet"),
     **dict.fromkeys(
         (
             "ArrayFeatureExtractor", "Binarizer", "ImageDecoder", "LabelEncoder", "RegexFullMatch", "StringConcat",

@@ -37,13 +37,14 @@ class Outcome:
 
 @cache
 def cases() -> Mapping[str, Any]:
-    """Every node case of the installed onnx package, by name."""
+    """Every node case of the installed onnx package, by name, and its cases of whole models made by scripts."""
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
+        from onnx.backend.test.case import model, node
 
-        return {case.name: case for case in collect_testcases(None)}
+        made = (case for case in model.collect_testcases() if case.model is not None)  # the others are downloads
+        return {case.name: case for case in (*node.collect_testcases(None), *made)}
 
 
 def operators(case: Any) -> tuple[str, ...]:
