@@ -23,17 +23,18 @@ class Packing(Block):
     def pack(self, side: int, start: Val, size: Val, finite: Val) -> Val:
         """Evaluate one operand's terms of the panel, along the axes by which they lie in memory."""
         own = self.contraction.rows if side == 0 else self.contraction.columns
-        along_k, along_own = self._contiguous(side, self.reduce.axes), self._contiguous(side, own)
+        along_k, along_own = self._run(side, self.reduce.axes), self._run(side, own)
         if side == 0:
-            pack = self._turn_rows if along_own and not along_k else self._pack_rows
+            pack = self._turn_rows if along_own > along_k else self._pack_rows
         else:
-            pack = self._turn_columns if along_k and not along_own else self._pack_columns
+            pack = self._turn_columns if along_k > along_own else self._pack_columns
         return pack(start, size, finite)
 
-    def _contiguous(self, side: int, axes: Sequence[Axis]) -> bool:
-        """Whether some load of the operand steps by one along the last of the axes."""
+    def _run(self, side: int, axes: Sequence[Axis]) -> int:
+        """How many neighbours in memory some load of the operand meets along the last of the axes."""
         loads = [e for e in topological([self.reduce.terms[side]]) if isinstance(e, Load)]
-        return bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in loads)
+        neighbours = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in loads)
+        return axes[-1].extent if neighbours else 0
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
