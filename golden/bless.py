@@ -1,6 +1,7 @@
 """Make the golden manifests anew: `make bless`. They are never edited by hand.
 
-A case is a model with its build options; the manifest that it must rebuild to goes to manifests/golden.
+A case is a model with its build options, those of training too; the manifest that it must rebuild to goes to
+manifests/golden.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import repro
+from repro.artifact.build import Request, imported_entries
+from repro.frontend import EntryGraph, load_model
+from repro.train_step import training_of
 
 HERE = Path(__file__).resolve().parent
 MANIFESTS = HERE.parent / "manifests" / "golden"
@@ -25,7 +29,25 @@ def cases() -> dict[str, dict[str, Any]]:
 def build(case: dict[str, Any], out: Path) -> repro.LoadedArtifact:
     """Build one case into a new folder."""
     inputs = repro.read_npz(HERE / case["inputs"]) if "inputs" in case else None
-    return repro.build(HERE / case["model"], out, bind=case.get("bind", {}), inputs=inputs)
+    return repro.build(HERE / case["model"], out, bind=case.get("bind", {}), inputs=inputs, **case.get("training", {}))
+
+
+def entries(case: dict[str, Any], bind: dict[str, int] | None = None) -> tuple[EntryGraph, ...]:
+    """The graphs of a case, with other dimensions if they are given."""
+    training = dict(case.get("training", {}))
+    gradients = training.pop("gradients", False)
+    request = Request(
+        model=load_model(HERE / case["model"]),
+        bind=case.get("bind", {}) if bind is None else bind,
+        set={},
+        targets=(),
+        inputs=repro.read_npz(HERE / case["inputs"]) if bind is None and "inputs" in case else None,
+        golden_seed=0,
+        seed=0,
+        training=training_of(training) if training else None,
+        gradients=gradients,
+    )
+    return imported_entries(request)[1]
 
 
 def main(words: list[str]) -> int:

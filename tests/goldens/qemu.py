@@ -12,6 +12,7 @@ import numpy as np
 
 from repro.artifact import tensors
 from repro.artifact.compiling import CompiledProgram
+from repro.artifact.config import Entry, GoldenRun
 from repro.artifact.loaded import compiled_program
 from repro.artifact.reading import Stored
 from repro.artifact.sessions import match
@@ -75,10 +76,10 @@ def _round_up(size: int) -> int:
 
 
 class Runner:
-    """The entry `infer` of an artifact as an AArch64 program of this test's own making around its objects."""
+    """An entry of an artifact as an AArch64 program of this test's own making around its objects."""
 
-    def __init__(self, stored: Stored, folder: Path) -> None:
-        self.entry = stored.config.entries[0]
+    def __init__(self, stored: Stored, folder: Path, entry: Entry) -> None:
+        self.entry = entry
         self.stored, self.folder = stored, folder
         self.compiled = compiled_program(stored, self.entry, "cpu/aarch64")
         self.offsets, self.size = _layout(self.compiled)
@@ -102,7 +103,7 @@ class Runner:
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
     def run(self, inputs: Mapping[str, Array], threads: int) -> dict[str, Array]:
-        """The outputs by name."""
+        """The outputs, and the state after the run, by name."""
         given = match(inputs, self.entry.inputs)
         weights = [self.stored.config.weights[position] for position in self.entry.weights]
         image = bytearray(self.size)
@@ -127,12 +128,15 @@ class Runner:
             for buffer, offset in zip(self.compiled.program.buffers, self.offsets, strict=True)
             if buffer.role == OUTPUT
         }
+        weights = [self.stored.config.weights[position] for position in self.entry.weights]
+        named = [(position, value.name, value.type) for position, value in enumerate(self.entry.outputs)]
+        named += [(output, weights[slot].name, weights[slot].type) for slot, output in self.compiled.program.updates]
         found: dict[str, Array] = {}
-        for position, value in enumerate(self.entry.outputs):
+        for position, name, text in named:
             buffer, offset = places[position]
-            kind = parse_type(value.type)
+            kind = parse_type(text)
             stored = np.frombuffer(image[offset : offset + buffer.nbytes], kind.dtype.storage)
-            found[value.name] = to_face(stored.reshape(kind.shape), kind.dtype)
+            found[name] = to_face(stored.reshape(kind.shape), kind.dtype)
         return found
 
 
@@ -149,6 +153,5 @@ def _layout(compiled: CompiledProgram) -> tuple[list[int], int]:
     return offsets, end
 
 
-def golden_inputs(stored: Stored) -> dict[str, Array]:
-    run = stored.config.golden[0]
+def golden_inputs(stored: Stored, run: GoldenRun) -> dict[str, Array]:
     return {each.name: tensors.from_bytes(stored.by_digest(each.digest), each.type) for each in run.inputs}

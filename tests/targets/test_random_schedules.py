@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from golden import bless
 from passes import pipeline
 from passes.schedule import schedule
-from repro.frontend import import_model, load_model
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
@@ -22,8 +20,7 @@ from repro.ir.types import Array
 from repro.machines import AARCH64
 from tests.targets.native import HERE, differences, run_kernel, same
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
-CASES = json.loads((GOLDEN / "cases.json").read_text())
+CASES = bless.cases()
 BATCH = 3
 """Of models whose golden inputs fix it otherwise: kernels stay small."""
 
@@ -34,10 +31,10 @@ def kernels() -> list[Kernel]:
     found: dict[str, Kernel] = {}
     for name, case in CASES.items():
         bind = case.get("bind", {"N": BATCH} if "inputs" in case else {})
-        imported = import_model(load_model(GOLDEN / case["model"]), bind)
-        lowered = pipeline.run(imported.graph, imported.locations)
-        assert lowered.program.kernels, name
-        found.update((kernel.digest, kernel) for kernel in lowered.program.kernels)
+        for entry in bless.entries(case, bind):
+            lowered = pipeline.run(entry.graph, entry.locations, entry.updates)
+            assert lowered.program.kernels, name
+            found.update((kernel.digest, kernel) for kernel in lowered.program.kernels)
     return list(found.values())
 
 
