@@ -83,19 +83,50 @@ def _within(x: Array, exponent: int) -> Array:
 
 
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in f64, rounded once (Boldo and Melquiond 2008); exact rationals where exponents are extreme."""
+    """a * b + c in f64, rounded once (Boldo and Melquiond 2008), at any exponents."""
     shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
     a, b, c = (np.atleast_1d(x) for x in np.broadcast_arrays(a, b, c))
     plain = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
     safe = _within(a, 400) & _within(b, 400) & ((c == 0) | _within(c, 900))
+    result = np.where(plain, a * b + c, _moderate(a, b, c)[0])
+    extreme = ~plain & ~safe
+    if extreme.any():
+        result[extreme] = _extreme(a[extreme], b[extreme], c[extreme])
+    return result.reshape(shape)
+
+
+def _moderate(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """a * b + c rounded once, and rounded to odd; exponents must be far from the ends."""
     high, low = _two_product(a, b)
     th, tl = two_sum(c, low)
     vh, vl = two_sum(high, th)
-    result = vh + round_to_odd(*two_sum(tl, vl))
-    result = np.where(plain, a * b + c, result)
-    for index in zip(*np.nonzero(~plain & ~safe), strict=True):
+    rest = round_to_odd(*two_sum(tl, vl))
+    return vh + rest, round_to_odd(*two_sum(vh, rest))
+
+
+FAR = 400
+"""Exponents further apart than this do not meet in one sum; they are brought this near, where they do not either."""
+
+
+def _extreme(a: Array, b: Array, c: Array) -> Array:
+    """The same at any finite exponents: significands first, their common exponent last."""
+    (ma, ea), (mb, eb), (mc, ec) = (np.frexp(x) for x in (a, b, c))
+    product = ea.astype(np.int64) + eb
+    apart = np.where(c == 0, 0, ec - product)
+    rounded, odd = _moderate(ma, mb, np.ldexp(mc, np.clip(apart, -FAR, FAR)))
+    # An addend that was brought nearer is the greater part by far: its own exponent is the result's.
+    exponent = product + (apart - np.clip(apart, -FAR, FAR)) * (apart > 0)
+    position = np.frexp(rounded)[1] + exponent
+    below = (position < _LEAST_NORMAL) & (rounded != 0)
+    result = np.ldexp(np.where(below, odd, rounded), np.clip(exponent, -5000, 5000))
+    for index in np.nonzero(below & (position == _LEAST_NORMAL - 1))[0]:
         result[index] = _fma_rational(float(a[index]), float(b[index]), float(c[index]))
-    return result.reshape(shape)
+    return result
+
+
+_LEAST_NORMAL = -1021
+"""frexp's exponent of the least normal f64. What is rounded to odd may be rounded again to 51 bits or fewer; a result
+with 52 is computed in rationals."""
 
 
 def _fma_rational(a: float, b: float, c: float) -> float:
