@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from repro.frontend.context import NodeContext
+from repro.frontend.context import NodeContext, float_bits
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value
 from repro.ops import (
     add,
     broadcast_to,
     compare,
+    composite,
     convert_to,
     div,
     elementwise,
@@ -155,16 +156,20 @@ def hard_swish(ctx: NodeContext, x: Value) -> Value:
     return _pointwise(ctx, x, lambda x: mul(x, hard_sigmoid_of(x, 1 / 6, 0.5)))
 
 
-@onnx_op("Swish", since=24)
-def swish(ctx: NodeContext, x: Value) -> Value:
-    """x * sigmoid(alpha * x)."""
-    alpha = ctx.attr_float("alpha", 1.0)
+def swish_of(x: Value, alpha: float) -> Value:
+    """x * sigmoid(alpha * x), as its composite."""
 
     def body(x: Value) -> Value:
         scaled = x if alpha == 1.0 else mul(number(alpha, x), x)  # x * 1 == x, for every x
         return mul(x, sigmoid_of(scaled))
 
-    return _pointwise(ctx, x, body, alpha=alpha)
+    return composite("Swish", (x,), body, alpha=float_bits(alpha)).value
+
+
+@onnx_op("Swish", since=24)
+def swish(ctx: NodeContext, x: Value) -> Value:
+    """x * sigmoid(alpha * x)."""
+    return swish_of(x, ctx.attr_float("alpha", 1.0))
 
 
 @onnx_op("Softplus")

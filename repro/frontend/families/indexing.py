@@ -93,7 +93,11 @@ def gather_elements(ctx: NodeContext, data: Value, indices: Value) -> Value:
 @onnx_op("GatherND", since=11, moves=True)
 def gather_nd(ctx: NodeContext, data: Value, indices: Value) -> Value:
     """Windows at points on the axes after the first `batch_dims`, which both share."""
-    batch = ctx.attr_int("batch_dims", 0) if ctx.opset >= 12 else 0
+    return windows_at_points(ctx, data, indices, ctx.attr_int("batch_dims", 0) if ctx.opset >= 12 else 0)
+
+
+def windows_at_points(ctx: NodeContext, data: Value, indices: Value, batch: int) -> Value:
+    """GatherND with `batch` axes that data and indices share."""
     shared = 0 <= batch < min(data.rank, indices.rank) and data.shape[:batch] == indices.shape[:batch]
     if not shared or batch + indices.shape[-1] > data.rank:
         found = f"batch_dims {batch}, indices {indices.type}"

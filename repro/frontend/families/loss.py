@@ -76,6 +76,10 @@ class ClassLoss:
             return scalar(math.prod(labels.shape), dtype)
         return reduce_axes("add", weight, tuple(range(weight.rank)))
 
+    def without_ignored(self, labels: Value) -> Value:
+        """The labels with 0 in place of those that are ignored."""
+        return self._kept(labels)[1]
+
     def _composite(
         self, name: str, operands: tuple[Value, Value, Value | None], body: Callable[..., Value | Sequence[Value]]
     ) -> Node:

@@ -64,7 +64,7 @@ def scaled_and_shifted(normalized: Value, scale: Value, bias: Value | None) -> V
     return result if bias is None else add(result, broadcast_to(bias, normalized.shape))
 
 
-def _per_channel(value: Value, rank: int) -> Value:
+def per_channel(value: Value, rank: int) -> Value:
     """[C, ...] as [C, ..., 1, ...]: for the second axis of a tensor of that rank, and those that follow it."""
     return reshape(value, (*value.shape, *(1,) * (rank - 1 - value.rank)))
 
@@ -124,7 +124,7 @@ def _infer(ctx: NodeContext, x: Value, given: Sequence[Value]) -> Value:
     _check_statistics(ctx, x, given, _feature_shape(ctx, x))
 
     def body(x: Value, *rest: Value) -> Value:
-        scale, bias, mean, variance = (_per_channel(value, x.rank) for value in rest)
+        scale, bias, mean, variance = (per_channel(value, x.rank) for value in rest)
         return scaled_and_shifted(standardized(x, mean, variance, epsilon), scale, bias)
 
     made = ctx.composite("BatchNormalization", _common((x, *given)), body, epsilon=epsilon, training=0)
@@ -145,11 +145,11 @@ def _train(ctx: NodeContext, x: Value, given: Sequence[Value]) -> tuple[Value, .
     def body(x: Value, scale: Value, bias: Value, mean: Value, variance: Value) -> tuple[Value, ...]:
         d, batch_mean, batch_variance = moments(x, axes)
         normalized = over_deviation(d, batch_variance, epsilon)
-        y = scaled_and_shifted(normalized, _per_channel(scale, x.rank), _per_channel(bias, x.rank))
+        y = scaled_and_shifted(normalized, per_channel(scale, x.rank), per_channel(bias, x.rank))
         if not all_results:
             return (y,)
         own = reshape(batch_mean, shape), reshape(batch_variance, shape)
-        return y, _running(mean, own[0], momentum), _running(variance, own[1], momentum), *own
+        return y, running_statistic(mean, own[0], momentum), running_statistic(variance, own[1], momentum), *own
 
     operands = _common((x, *given))
     made = ctx.composite("BatchNormalization", operands, body, epsilon=epsilon, momentum=momentum, training=1)
@@ -157,7 +157,7 @@ def _train(ctx: NodeContext, x: Value, given: Sequence[Value]) -> tuple[Value, .
     return tuple(convert_to(value, kind) for value, kind in zip(made.results, kinds, strict=False))
 
 
-def _running(given: Value, own: Value, momentum: float) -> Value:
+def running_statistic(given: Value, own: Value, momentum: float) -> Value:
     rest = sub(scalar(1, own.dtype), scalar(momentum, own.dtype))
     return add(mul(given, fill(momentum, own.type)), mul(own, broadcast(rest, own.shape, ())))
 
@@ -176,7 +176,7 @@ def instance_normalization(ctx: NodeContext, x: Value, scale: Value, bias: Value
     def body(x: Value, scale: Value, bias: Value) -> Value:
         d, _, variance = moments(x, range(2, x.rank))
         normalized = over_deviation(d, variance, epsilon)
-        return scaled_and_shifted(normalized, _per_channel(scale, x.rank), _per_channel(bias, x.rank))
+        return scaled_and_shifted(normalized, per_channel(scale, x.rank), per_channel(bias, x.rank))
 
     return ctx.composite("InstanceNormalization", (x, scale, bias), body, epsilon=epsilon).value
 
@@ -224,7 +224,7 @@ def layer_normalization(ctx: NodeContext, x: Value, scale: Value, bias: Value | 
     def body(x: Value, scale: Value, bias: Value | None = None) -> tuple[Value, ...]:
         d, mean, variance = moments(x, axes)
         y = scaled_and_shifted(over_deviation(d, variance, epsilon), scale, bias)
-        return (y, mean, _inverse_deviation(variance, epsilon)) if ctx.wants(1) or ctx.wants(2) else (y,)
+        return (y, mean, inverse_deviation(variance, epsilon)) if ctx.wants(1) or ctx.wants(2) else (y,)
 
     operands = (x, scale) if bias is None else (x, scale, bias)
     made = ctx.composite("LayerNormalization", operands, body, epsilon=epsilon, axis=axes[0])
@@ -232,7 +232,7 @@ def layer_normalization(ctx: NodeContext, x: Value, scale: Value, bias: Value | 
     return y, *(convert_to(value, stash) for value in statistics)
 
 
-def _inverse_deviation(variance: Value, epsilon: float) -> Value:
+def inverse_deviation(variance: Value, epsilon: float) -> Value:
     root = deviation(variance, epsilon)
     return div(fill(1, root.type), root)
 
@@ -244,7 +244,7 @@ def _rms(ctx: NodeContext, x: Value, scale: Value, inverse_too: bool) -> tuple[V
     def body(x: Value, scale: Value) -> tuple[Value, ...]:
         square = mean_of(mul(x, x), axes)
         y = scaled_and_shifted(over_deviation(x, square, epsilon), scale, None)
-        return (y, _inverse_deviation(square, epsilon)) if inverse_too else (y,)
+        return (y, inverse_deviation(square, epsilon)) if inverse_too else (y,)
 
     return ctx.composite("RMSNormalization", (x, scale), body, epsilon=epsilon, axis=axes[0]).results
 

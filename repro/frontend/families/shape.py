@@ -182,7 +182,7 @@ def concat(ctx: NodeContext, *parts: Value) -> Value:
 @onnx_op("Split", until=12, moves=True)
 def split_by_attribute(ctx: NodeContext, data: Value) -> tuple[Value, ...]:
     """Parts of the lengths in `split`, or equal ones."""
-    return _split(ctx, data, ctx.attr_ints("split") if ctx.has("split") else None)
+    return split_along(ctx, data, ctx.attr_ints("split") if ctx.has("split") else None)
 
 
 @onnx_op("Split", since=13, moves=True)
@@ -191,9 +191,9 @@ def split(ctx: NodeContext, data: Value, _: Value | None = None) -> tuple[Value,
     if ctx.given(1):
         if ctx.opset >= 18 and ctx.has("num_outputs"):
             raise ctx.error("lengths and 'num_outputs' are both given", expected="one of them")
-        return _split(ctx, data, ctx.static_ints(1))
+        return split_along(ctx, data, ctx.static_ints(1))
     if ctx.opset < 18 or not ctx.has("num_outputs"):
-        return _split(ctx, data, None)
+        return split_along(ctx, data, None)
     count, extent = ctx.attr_int("num_outputs"), data.shape[ctx.axis(ctx.attr_int("axis", 0), data.rank)]
     if count < 1:
         raise ctx.error("'num_outputs' is not a count", str(count), "1 or more")
@@ -202,10 +202,10 @@ def split(ctx: NodeContext, data: Value, _: Value | None = None) -> tuple[Value,
             "'num_outputs' does not fit the node", str(count), f"{ctx.outputs}, as many as the node has outputs"
         )
     chunk = -(-extent // count)
-    return _split(ctx, data, (*(chunk,) * (count - 1), extent - chunk * (count - 1)))
+    return split_along(ctx, data, (*(chunk,) * (count - 1), extent - chunk * (count - 1)))
 
 
-def _split(ctx: NodeContext, data: Value, lengths: Sequence[int] | None) -> tuple[Value, ...]:
+def split_along(ctx: NodeContext, data: Value, lengths: Sequence[int] | None) -> tuple[Value, ...]:
     axis = ctx.axis(ctx.attr_int("axis", 0), data.rank)
     extent, count = data.shape[axis], ctx.outputs
     if lengths is None:
@@ -229,7 +229,7 @@ def slice_by_attribute(ctx: NodeContext, data: Value) -> Value:
     """start to before end along each of `axes`; negative ones count from the end, all are clamped."""
     starts, ends = ctx.attr_ints("starts"), ctx.attr_ints("ends")
     axes = ctx.attr_ints("axes") if ctx.has("axes") else range(len(starts))
-    return _slice(ctx, data, starts, ends, axes, (1,) * len(starts))
+    return slice_along(ctx, data, starts, ends, axes, (1,) * len(starts))
 
 
 @onnx_op("Slice", since=10, moves=True)
@@ -239,10 +239,10 @@ def sliced(
     """As before, by inputs starts, ends, axes, steps; a negative step runs backward."""
     starts, ends = ctx.static_ints(1), ctx.static_ints(2)
     axes = ctx.static_ints(3) if ctx.given(3) else range(len(starts))
-    return _slice(ctx, data, starts, ends, axes, ctx.static_ints(4) if ctx.given(4) else (1,) * len(starts))
+    return slice_along(ctx, data, starts, ends, axes, ctx.static_ints(4) if ctx.given(4) else (1,) * len(starts))
 
 
-def _slice(
+def slice_along(
     ctx: NodeContext, data: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
 ) -> Value:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
