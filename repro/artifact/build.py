@@ -23,6 +23,7 @@ from repro.artifact.media import TENSOR_TYPE
 from repro.errors import ReproError
 from repro.frontend import EntryGraph, Imported, LoadedModel, ParameterSlot, import_model, limits
 from repro.frontend.bindings import set_value
+from repro.frontend.training_info import training_step
 from repro.ir.types import Array, TensorType, to_face
 from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
@@ -84,6 +85,11 @@ def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]
         step = train_step(imported, request.training)
         entries.append(step.entry)
         imported = replace(imported, warnings=(*imported.warnings, *step.warnings))
+    elif request.model.proto.training_info:
+        shapes = {name: array.shape for name, array in (request.inputs or {}).items()}
+        step = training_step(request.model, request.bind, request.set, shapes, request.seed)
+        entries.append(step.entry)
+        imported = replace(imported, warnings=tuple(dict.fromkeys((*imported.warnings, *step.warnings))))
     return imported, tuple(entries)
 
 
