@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,39 +114,33 @@ def bisect(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(found.json(), indent=2) + "\n")
         return found.exit_code
     out = tables.console()
-    for title, columns, rows in _bisection_tables(found):
-        if rows:
-            out.print(tables.table(title, columns, rows))
+    for text in _bisection_lines(found):
+        tables.line(out, text)
     for text in found.verdict:
         tables.line(out, text, "bold")
     return found.exit_code
 
 
-def _bisection_tables(found: driver.Bisection) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
-    """(title, columns, rows) of what there is to show."""
-    sides: list[tuple[object, ...]] = [(each.name, each.left, each.right) for each in found.fields]
+def _bisection_lines(found: driver.Bisection) -> Iterator[str]:
+    """What there is to show, as lines that are never wrapped: digests stay whole."""
+    for each in found.fields:
+        yield from (f"{each.name} of step {found.step}", f"  left   {each.left}", f"  right  {each.right}")
     if found.state_before is not None:
-        sides.append((f"state after step {found.state_before_step}", found.state_before, found.state_before))
-    measured = list(found.values)
-    reads: list[tuple[object, ...]] = []
+        yield from (f"state after step {found.state_before_step}", f"  both   {found.state_before}")
+    if found.tensors and not found.values:
+        yield f"state tensors that differ: {', '.join(found.tensors)}"
+    for each in found.values:
+        yield from _difference_lines(f"state tensor {each.name}", each)
     if found.node is not None:
-        measured.append(found.node.value)
-        reads = [(each.source, each.left, each.right) for each in found.node.operands]
-    unmeasured: list[tuple[object, ...]] = [(name,) for name in found.tensors] if not found.values else []
-    return [
-        (f"step {found.step}", ("what", "left", "right"), sides),
-        ("state tensors that differ", ("name",), unmeasured),
-        ("differences", ("what", "side", "value", "bits", "digest", "elements", "ULP"), _values(measured)),
-        ("what the node reads", ("operand", "left", "right"), reads),
-    ]
+        title = f"node {found.node.op}, from {found.node.source or 'no ONNX node'}"
+        yield from _difference_lines(title, found.node.value)
+        for read in found.node.operands:
+            yield from (f"  reads {read.source}", f"    left   {read.left}", f"    right  {read.right}")
 
 
-def _values(measured: list[driver.TensorDifference]) -> list[tuple[object, ...]]:
-    rows: list[tuple[object, ...]] = []
-    for each in measured:
-        place = f"{each.name} {each.type} at {list(each.index)}"
-        ulps = "" if each.ulps is None else f"{each.ulps} (largest {each.largest_ulps})"
-        share = f"{each.differing} of {each.elements}"
-        rows.append((place, "left", each.left, each.left_bits, each.left_digest, share, ulps))
-        rows.append(("", "right", each.right, each.right_bits, each.right_digest, "", ""))
-    return rows
+def _difference_lines(title: str, each: driver.TensorDifference) -> Iterator[str]:
+    yield f"{title}: {each.type}, {each.differing} of {each.elements} elements differ, first at {list(each.index)}"
+    if each.ulps is not None:
+        yield f"  {each.ulps} ULP there, {each.largest_ulps} ULP at most"
+    yield f"  left   {each.left} ({each.left_bits}) in {each.left_digest}"
+    yield f"  right  {each.right} ({each.right_bits}) in {each.right_digest}"

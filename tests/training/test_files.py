@@ -1,0 +1,162 @@
+"""Checkpoints and traces: what is written is read again; what was changed is refused and named."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from repro.artifact.canonical import encode
+from repro.errors import EXIT_MISMATCH, ReproError
+from repro.ir.types import Array
+from repro.training import checkpoint as checkpoints
+from repro.training import digests, trace
+
+STATE: dict[str, Array] = {
+    "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "half": np.array([1.5, -0.0], np.float16),
+    "brain": np.array([[3.0]], ml_dtypes.bfloat16),
+    "f8": np.array([1.0, 2.0], ml_dtypes.float8_e4m3fn),
+    "fnuz": np.array([1.0, 2.0], ml_dtypes.float8_e4m3fnuz),
+    "step": np.array(7, np.int64),
+    "none": np.zeros((0, 4), np.float64),
+}
+
+
+def test_the_root_is_that_of_a_tree_of_tagged_leaves():
+    def leaf(name: str, kind: str, data: bytes) -> bytes:
+        return hashlib.sha256(b"\x00" + name.encode() + b"\x00" + kind.encode() + b"\x00" + data).digest()
+
+    def node(left: bytes, right: bytes) -> bytes:
+        return hashlib.sha256(b"\x01" + left + right).digest()
+
+    arrays: dict[str, Array] = {"a": np.array([1], np.float32), "b": np.array(2, np.int64), "c": np.array([[True]])}
+    a, b, c = (
+        leaf("a", "f32[1]", bytes.fromhex("0000803f")),
+        leaf("b", "i64[]", b"\x02" + bytes(7)),
+        leaf("c", "bool[1,1]", b"\x01"),
+    )
+    assert digests.of_arrays(arrays) == "sha256:" + node(node(a, b), c).hex()
+    assert digests.of_arrays({}) == "sha256:" + hashlib.sha256().hexdigest()
+    assert digests.bits_of(np.array(1, np.float32)) == "0x3f800000"
+
+
+def document(step: int) -> checkpoints.Document:
+    rows, root = checkpoints.describe(STATE)
+    return checkpoints.Document(
+        checkpoints.FORMAT, "sha256:0", "../a", "train_step", "sha256:1", step, 1, 2, {"seed": "0x0"}, "0x0", rows, root
+    )
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path):
+    for step in (1, 2, 3, 4):
+        checkpoints.write(tmp_path, document(step), STATE, keep=2)
+    read = checkpoints.read(tmp_path)
+    assert read.document == document(4)
+    assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in read.state.items()} == {
+        n: (a.dtype, a.shape, a.tobytes()) for n, a in STATE.items()
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"step-0000000{step}.{kind}" for step in (3, 4) for kind in ("json", "safetensors")
+    ]
+
+
+def test_every_changed_byte_of_a_checkpoint_is_found(tmp_path: Path):
+    path = checkpoints.write(tmp_path, document(1), STATE, keep=1)
+    tried = 0
+    for file, places in (
+        (path, range(0, path.stat().st_size, 7)),
+        (path.with_suffix(".safetensors"), range(0, 900, 5)),
+    ):
+        good = file.read_bytes()
+        header_end = 8 + int.from_bytes(good[:8], "little") if file.suffix == ".safetensors" else 0
+        for place in places:
+            if place >= len(good) or (place < header_end and good[place : place + 1] == b" "):
+                continue
+            file.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+            with pytest.raises(ReproError):
+                checkpoints.read(path)
+            tried += 1
+        file.write_bytes(good)
+    assert tried > 200
+    checkpoints.read(path)
+
+
+def test_a_document_without_its_tensors_and_a_folder_without_any(tmp_path: Path):
+    path = checkpoints.write(tmp_path, document(1), STATE, keep=1)
+    path.with_suffix(".safetensors").unlink()
+    with pytest.raises(ReproError, match="cannot be read"):
+        checkpoints.read(path)
+    path.unlink()
+    with pytest.raises(ReproError, match="holds no checkpoint"):
+        checkpoints.read(tmp_path)
+
+
+# ── traces ──────────────────────────────────────────────────────────────────────────────────────────
+
+_SAID: dict[str, Any] = {"format": trace.FORMAT, "tensors": [], "step": 0, "state": "s"}
+HEADER: dict[str, Any] = dict.fromkeys(trace.HEADER_FIELDS, 0) | _SAID
+
+
+def written(path: Path, steps: int = 5) -> list[bytes]:
+    writer = trace.TraceWriter(path, HEADER, 0, False, 2, True)
+    for step in range(1, steps + 1):
+        state = STATE if writer.wants_state(step) else None
+        writer.add(step, np.array(step, np.float32), {"x": np.arange(step)}, state)
+    writer.sync()
+    writer.close()
+    return path.read_bytes().splitlines()
+
+
+def test_each_line_holds_the_digest_of_the_one_before(tmp_path: Path):
+    lines = written(tmp_path / "t")
+    assert len(lines) == 6
+    for before, line in itertools.pairwise(lines):
+        document = json.loads(line)
+        assert encode(document) == line
+        assert document["previous"] == "sha256:" + hashlib.sha256(before).hexdigest()
+        assert (document["state"] is None) == (document["step"] % 2 == 1)
+    assert json.loads(lines[2])["state"] == digests.of_arrays(STATE)
+    assert len(trace.read(tmp_path / "t").steps) == 5
+
+
+def test_every_changed_byte_but_the_last_lines_is_found(tmp_path: Path):
+    """The last line has no line after it: its own form is all that vouches for it."""
+    path = tmp_path / "t"
+    lines = written(path)
+    good = path.read_bytes()
+    end = len(good) - len(lines[-1]) - 1
+    for place in range(0, end, 11):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 2]) + good[place + 1 :])
+        with pytest.raises(ReproError):
+            trace.read(path)
+
+
+def test_a_line_left_out_is_named(tmp_path: Path):
+    path = tmp_path / "t"
+    lines = written(path)
+    path.write_bytes(b"\n".join([*lines[:2], *lines[3:]]) + b"\n")
+    with pytest.raises(ReproError, match="damaged at line 3") as caught:
+        trace.read(path)
+    assert caught.value.exit_code == EXIT_MISMATCH
+
+
+def test_a_torn_last_line_is_for_resuming_only(tmp_path: Path):
+    path = tmp_path / "t"
+    written(path)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ReproError, match="damaged at line 6"):
+        trace.read(path)
+    assert len(trace.read(path, torn=True).steps) == 4
+
+
+def test_a_trace_that_does_not_reach_the_checkpoint_is_refused(tmp_path: Path):
+    written(tmp_path / "t")
+    with pytest.raises(ReproError, match="does not reach the checkpoint"):
+        trace.TraceWriter(tmp_path / "t", HEADER, 9, True, 1, False)

@@ -1,0 +1,232 @@
+"""Runs: resumed is unbroken, traced is untraced, any number of threads; killed at any moment; ended by Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import repro
+from repro.errors import EXIT_INTERRUPTED, ReproError
+from repro.training import checkpoint as checkpoints
+from repro.training import digests, trace
+
+STEPS = 30
+Train = Callable[..., Any]
+
+
+@pytest.fixture
+def train(artifact: Path, samples: Path, tmp_path: Path, target: str) -> Train:
+    """Train into `tmp_path/NAME`, with `tmp_path/NAME.trace`."""
+
+    def run(name: str, **options: Any) -> Any:
+        chosen: dict[str, Any] = {
+            "steps": STEPS,
+            "threads": 1,
+            "target": target,
+            "trace": tmp_path / f"{name}.trace",
+        } | options
+        return repro.train(artifact, samples, checkpoint=tmp_path / name, **chosen)
+
+    return run
+
+
+def test_a_run_learns_and_says_what_it_did(train: Train, samples: Path, tmp_path: Path):
+    done = train("a", validation=samples, evaluate_every=10, trace=None, epochs=5, steps=None)
+    assert (done.step, done.epoch, done.interrupted) == (60, 5, False)
+    lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    measured = [line["validation"] for line in lines if "validation" in line]
+    assert len(losses) == 60
+    assert len(measured) == 6
+    assert losses[-1] < losses[0] / 4
+    assert measured[-1] == done.validation
+    assert done.validation["samples"] == 200
+    assert done.validation["accuracy"] > 0.9
+    assert [p.name for p in checkpoints.documents(tmp_path / "a")] == [f"step-000000{n}.json" for n in (36, 48, 60)]
+
+
+def test_the_validation_loss_is_the_loss_of_the_build(train: Train, artifact: Path, samples: Path, tmp_path: Path):
+    """The same formula in float64 NumPy, on the outputs of the exported weights."""
+    done = train("a", validation=samples, trace=None)
+    given = repro.read_npz(samples)
+    with repro.load(artifact).session("infer", "reference") as session:
+        session.state = {n: a for n, a in checkpoints.read(tmp_path / "a").state.items() if n in session.state}
+        scores = [session.run({"input": given["input"][i : i + 16]})["logits"] for i in range(0, 192, 16)]
+        rest = np.concatenate([given["input"][192:], given["input"][:8]])
+        scores.append(session.run({"input": rest})["logits"][:8])
+    x = np.concatenate(scores).astype(np.float64)
+    logs = x - x.max(1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+    expected = -logs[np.arange(200), given["labels"]].mean()
+    assert done.validation["loss"] == pytest.approx(expected, rel=1e-6)
+    assert done.validation["accuracy"] == np.mean(x.argmax(1) == given["labels"])
+
+
+def test_resumed_at_any_checkpoint_is_unbroken(train: Train, tmp_path: Path):
+    whole = train("whole", checkpoint_every=7)
+    for stop in (1, 7, 12, 29):
+        train(f"part{stop}", steps=stop, checkpoint_every=4)
+        done = train(f"part{stop}", resume=True, checkpoint_every=5)
+        assert done.state == whole.state
+        assert (tmp_path / f"part{stop}.trace").read_bytes() == (tmp_path / "whole.trace").read_bytes()
+        assert metrics(tmp_path / f"part{stop}") == metrics(tmp_path / "whole")
+        assert tensors_of(tmp_path / f"part{stop}") == tensors_of(tmp_path / "whole")
+
+
+def metrics(folder: Path) -> bytes:
+    return (folder / "metrics.jsonl").read_bytes()
+
+
+def tensors_of(folder: Path) -> bytes:
+    return (folder / f"step-{STEPS:08}.safetensors").read_bytes()
+
+
+def test_threads_and_tracing_change_nothing(train: Train, tmp_path: Path):
+    one = train("one", trace_tensors=True)
+    assert train("two", threads=2, trace_tensors=True).state == one.state
+    assert train("untraced", trace=None).state == one.state
+    assert (tmp_path / "one.trace").read_bytes() == (tmp_path / "two.trace").read_bytes()
+
+
+def test_the_reference_gives_the_same_bits(train: Train, tmp_path: Path):
+    mine, theirs = train("mine", steps=3), train("theirs", steps=3, target="reference")
+    assert mine.state == theirs.state
+    assert (tmp_path / "mine.trace").read_bytes() == (tmp_path / "theirs.trace").read_bytes()
+
+
+def test_another_seed_is_another_run(train: Train):
+    assert train("a", steps=2).state != train("b", steps=2, seed=1).state
+
+
+def test_padding_of_the_last_batch_trains_on_every_sample(train: Train):
+    done = train("a", epochs=1, steps=None, last="pad")
+    assert done.step == 13
+
+
+# ── what is refused ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_is_not_mixed_with_another(train: Train, tmp_path: Path, artifact: Path, samples: Path):
+    train("a", steps=2)
+    with pytest.raises(ReproError, match="already holds checkpoints"):
+        train("a")
+    with pytest.raises(ReproError, match="its seed differs"):
+        train("a", resume=True, seed=5)
+    with pytest.raises(ReproError, match="its last differs"):
+        train("a", resume=True, last="pad")
+    with pytest.raises(ReproError, match="built for another batch"):
+        train("b", batch=8)
+    train("c", steps=1, seed=9)
+    with pytest.raises(ReproError, match="trace is of another run: its seed"):
+        train("a", resume=True, trace=tmp_path / "c.trace")
+
+
+@pytest.mark.parametrize("options", [{"steps": None}, {"epochs": 1}, {"steps": 0}, {"keep": 0}, {"seed": -1}])
+def test_settings_out_of_range_are_refused(train: Train, options: dict[str, Any]):
+    with pytest.raises(ReproError):
+        train("a", **options)
+
+
+def test_a_forward_artifact_cannot_be_trained(artifact: Path, samples: Path, tmp_path: Path, target: str):
+    model = Path(__file__).resolve().parents[2] / "golden" / "digits_mlp" / "forward.onnx"
+    repro.build(model, tmp_path / "m.repro", bind={"N": 16}, targets=["reference"])
+    with pytest.raises(ReproError, match="no training step"):
+        repro.train(tmp_path / "m.repro", samples, checkpoint=tmp_path / "c", steps=1)
+
+
+def test_two_runs_do_not_share_a_folder(train: Train):
+    def again(_: object) -> None:
+        with pytest.raises(ReproError, match="another run writes"):
+            train("a", trace=None, resume=True)
+        seen.append(1)
+
+    seen: list[int] = []
+    train("a", steps=1, progress=again)
+    assert seen == [1]
+
+
+# ── kill, Ctrl-C ────────────────────────────────────────────────────────────────────────────────────
+
+
+def command(artifact: Path, samples: Path, folder: Path, target: str, steps: int) -> list[str]:
+    where = ["--checkpoint", str(folder), "--trace", str(folder) + ".trace", "--target", target, "--threads", "1"]
+    often = ["--checkpoint-every", "2", "--keep", "2", "--resume", "--steps", str(steps)]
+    return [sys.executable, "-m", "repro.cli", "train", str(artifact), "--data", str(samples), *where, *often]
+
+
+def wait_for(folder: Path, step: int, process: subprocess.Popen[bytes]) -> None:
+    """Until the run has written a checkpoint of that step or a later one."""
+    end = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < end:
+        found = checkpoints.documents(folder)
+        if found and checkpoints.step_of(found[-1]) >= step:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"no checkpoint of step {step}; exit code {process.poll()}")
+
+
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(
+    train: Train, artifact: Path, samples: Path, tmp_path: Path, target: str
+):
+    steps, folder = 4000, tmp_path / "killed"
+    moments = random.Random(11)
+    reached = 0
+    for _ in range(4):
+        with subprocess.Popen(command(artifact, samples, folder, target, steps), stdout=subprocess.DEVNULL) as process:
+            wait_for(folder, reached + 10, process)
+            time.sleep(moments.random() * 0.02)
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+        reached = checkpoints.read(folder).document.step
+    final = reached + 5
+    resumed = repro.train(
+        artifact, samples, checkpoint=folder, trace=Path(f"{folder}.trace"), steps=final, target=target, resume=True
+    )
+    whole = train("whole", steps=final)
+    assert resumed.state == whole.state
+    assert Path(f"{folder}.trace").read_bytes() == (tmp_path / "whole.trace").read_bytes()
+    assert metrics(folder) == metrics(tmp_path / "whole")
+    assert not list(folder.glob(".partial-*"))
+
+
+def test_ctrl_c_ends_with_a_checkpoint(artifact: Path, samples: Path, tmp_path: Path, target: str):
+    folder = tmp_path / "stopped"
+    with subprocess.Popen(command(artifact, samples, folder, target, 10**6), stdout=subprocess.PIPE) as process:
+        wait_for(folder, 4, process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == EXIT_INTERRUPTED
+    document = checkpoints.read(folder).document
+    assert document.state in output.decode()
+    recorded = trace.read(Path(f"{folder}.trace")).steps[-1]
+    assert (recorded["step"], recorded["state"]) == (document.step, document.state)
+
+
+# ── weights go back into the model ──────────────────────────────────────────────────────────────────
+
+
+def test_an_exported_model_and_run_with_state_give_the_trained_outputs(
+    train: Train, artifact: Path, samples: Path, tmp_path: Path, target: str
+):
+    import onnx
+
+    done = train("a", trace=None)
+    path = repro.export(done.checkpoint, tmp_path / "trained.onnx")
+    onnx.checker.check_model(str(path))
+    given = {"input": repro.read_npz(samples)["input"][:16]}
+    with_state = repro.run(artifact, given, state=tmp_path / "a", target=target)["logits"]
+    repro.build(path, tmp_path / "t.repro", bind={"N": 16}, targets=["reference"])
+    rebuilt = repro.run(tmp_path / "t.repro", given, target="reference")["logits"]
+    assert with_state.tobytes() == rebuilt.tobytes()
+    assert with_state.tobytes() != repro.run(artifact, given, target=target)["logits"].tobytes()
+    assert digests.of_arrays(checkpoints.read(done.checkpoint).state) == done.state
