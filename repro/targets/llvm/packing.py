@@ -23,17 +23,18 @@ class Packing(Block):
     def pack(self, side: int, start: Val, size: Val, finite: Val) -> Val:
         """Evaluate one operand's terms of the panel, along the axes by which they lie in memory."""
         own = self.contraction.rows if side == 0 else self.contraction.columns
-        along_k, along_own = self._run(side, self.reduce.axes), self._run(side, own)
+        along_k, along_own = self._run(side, self.reduce.axes, own), self._run(side, own, self.reduce.axes)
         if side == 0:
             pack = self._turn_rows if along_own > along_k else self._pack_rows
         else:
             pack = self._turn_columns if along_k > along_own else self._pack_columns
         return pack(start, size, finite)
 
-    def _run(self, side: int, axes: Sequence[Axis]) -> int:
-        """How many neighbours in memory some load of the operand meets along the last of the axes."""
+    def _run(self, side: int, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
+        """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
         loads = [e for e in topological([self.reduce.terms[side]]) if isinstance(e, Load)]
-        neighbours = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in loads)
+        matrix = [load for load in loads if load.free & frozenset(others)] or loads
+        neighbours = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
         return axes[-1].extent if neighbours else 0
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
