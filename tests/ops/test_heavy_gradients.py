@@ -14,6 +14,7 @@ from repro.ops import (
     cumulative,
     evaluate,
     gather,
+    matmul,
     reduce_axes,
     scatter,
     sort,
@@ -200,3 +201,19 @@ def test_operands_without_elements(shape: tuple[int, int]) -> None:
         graph = backward(Case((shape,), build), F32)
         inputs = [np.zeros(kind.shape, np.float32) for kind in graph.arguments]
         assert evaluate(graph, inputs)[0].shape == shape
+
+
+# ── dot ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_leading_axes_flatten_in_a_weight_gradient() -> None:
+    """Rule 8: K = (leading axes, row), 1200 terms, in one contraction."""
+    random = np.random.default_rng(2)
+    x, w, g = (np.asarray(random.standard_normal(shape), np.float32) for shape in ((4, 300, 3), (3, 5), (4, 300, 5)))
+    stacked = evaluate(backward(Case((x.shape, w.shape), matmul), F32), [x, w, g])[1]
+    flat = evaluate(backward(Case(((1200, 3), w.shape), matmul), F32), [x.reshape(1200, 3), w, g.reshape(1200, 5)])[1]
+    apart = sum(
+        evaluate(backward(Case((x[0].shape, w.shape), matmul), F32), [a, w, b])[1] for a, b in zip(x, g, strict=True)
+    )
+    assert stacked.tobytes() == flat.tobytes()
+    assert stacked.tobytes() != np.asarray(apart).tobytes()
