@@ -12,7 +12,7 @@ dots and the rest are added in the order of the dots in the region, the rest at 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from repro.ir.graph import Graph, Node, Value, argument, first_visits, rebuild
@@ -27,7 +27,7 @@ from repro.ops.structure import scalar
 def loop_gradient(node: Node, cotangents: tuple[Value, ...], differentiate: Differentiate) -> tuple[Value | None, ...]:
     """See the module's text."""
     step = _one_step(node, differentiate)
-    return _run_backwards(node, cotangents, step, _stacks(node, _kept(node, step)))
+    return _run_backwards(node, cotangents, step, _stacks(node, _kept(node, step)), differentiate)
 
 
 def _arguments(node: Node) -> tuple[Value, ...]:
@@ -54,7 +54,7 @@ def _parts(node: Node) -> _Parts:
 
 @dataclass(frozen=True)
 class _Dot:
-    """A dot of the region with one operand that does not change in the loop."""
+    """A dot of the region with one operand that does not change in the loop: a fixed argument, or computed of such."""
 
     node: Node
     side: int
@@ -96,7 +96,7 @@ def _one_step(node: Node, differentiate: Differentiate) -> _Step:
         if kind.dtype.is_float:
             slopes[number] = argument(free, kind)
             free += 1
-    dots = _dots(body, parts.fixed)
+    dots = _dots(body, parts)
     copies = {dot.node: argument(free + number, dot.fixed.type) for number, dot in enumerate(dots)}
     apart = _with_operands(body, dots, copies)
     pairs = [(apart[body.results[number]], slope) for number, slope in slopes.items()]
@@ -112,15 +112,26 @@ def _one_step(node: Node, differentiate: Differentiate) -> _Step:
     return _Step(slopes, carried, scanned, fixed, of_dots)
 
 
-def _dots(body: Graph, fixed: Sequence[Value]) -> tuple[_Dot, ...]:
+def _dots(body: Graph, parts: _Parts) -> tuple[_Dot, ...]:
     """In canonical order."""
+    changing = _depending(body, lambda value: value not in parts.fixed)
+    weighing = _depending(body, lambda value: value in parts.fixed and value.dtype.is_float)
     found: list[_Dot] = []
     for node in first_visits(body, regions=False):
         if node.op == "dot" and node.types[0].dtype.is_float:
-            sides = [side for side, operand in enumerate(node.operands) if operand in fixed]
-            if len(sides) == 1:
+            sides = [side for side, operand in enumerate(node.operands) if operand not in changing]
+            if len(sides) == 1 and node.operands[sides[0]] in weighing:
                 found.append(_Dot(node, sides[0]))
     return tuple(found)
+
+
+def _depending(body: Graph, on: Callable[[Value], bool]) -> set[Value]:
+    """The values that depend on one of some arguments."""
+    found: set[Value] = set()
+    for node in body.nodes:
+        if any(value in found for value in node.operands) or (node.op == "argument" and on(node.value)):
+            found.update(node.results)
+    return found
 
 
 def _with_operands(body: Graph, dots: Iterable[_Dot], copies: Mapping[Node, Value]) -> dict[Value, Value]:
@@ -250,7 +261,11 @@ def _body_backwards(node: Node, step: _Step, taken: _Taken) -> Graph:
 
 
 def _run_backwards(
-    node: Node, cotangents: Sequence[Value], step: _Step, stacks: Mapping[Value, Value]
+    node: Node,
+    cotangents: Sequence[Value],
+    step: _Step,
+    stacks: Mapping[Value, Value],
+    differentiate: Differentiate,
 ) -> tuple[Value | None, ...]:
     """The operands' cotangents."""
     taken, parts = _taken(node, cotangents, step, stacks), _parts(node)
@@ -268,7 +283,9 @@ def _run_backwards(
     shares: dict[Value, list[Value]] = {}
     for dot, _ in step.dots:
         g = reverse(next(results), (0,))
-        shares.setdefault(dot.fixed, []).append(_over_iterations(dot, g, sequences[dot.other]))
+        total = _over_iterations(dot, g, sequences[dot.other])
+        for value, share in _behind_the_dot(node, dot.fixed, total, differentiate).items():
+            shares.setdefault(value, []).append(share)
     for value in parts.fixed:
         of_value = [*shares.get(value, []), *([totals[value]] if value in totals else [])]
         if of_value:
@@ -281,3 +298,15 @@ def _over_iterations(dot: _Dot, g: Value, other: Value) -> Value:
     if dot.side == 0:
         return gradient_of_left(dot.node, g, other, iterated=True)
     return gradient_of_right(dot.node, other, g, iterated=True)
+
+
+def _behind_the_dot(node: Node, value: Value, g: Value, differentiate: Differentiate) -> dict[Value, Value]:
+    """From the cotangent of a value that does not change in the loop to those of the fixed arguments it is made of."""
+    arguments = _arguments(node)
+    slope = argument(len(arguments), value.type)
+    wanted = [fixed for fixed in _parts(node).fixed if fixed.dtype.is_float]
+    found = differentiate([(value, slope)], wanted)
+    outside = {**dict(zip(arguments[1:], node.operands, strict=True)), slope: g}
+    live = [(fixed, share) for fixed, share in zip(wanted, found, strict=True) if share is not None]
+    shares = replaced([share for _, share in live], outside)
+    return dict(zip((fixed for fixed, _ in live), shares, strict=True))

@@ -13,7 +13,7 @@ from repro.ir.graph import Graph, Node, Value, argument
 from repro.ir.types import F32, TensorType
 from repro.numerics.contract import chain
 from repro.numerics.sums import reduce_reference
-from repro.ops import add, canonical_nan, composite, dot, elementwise, evaluate, loop, mul
+from repro.ops import add, canonical_nan, composite, dot, elementwise, evaluate, loop, mul, transpose
 from repro.targets import cpu
 from tests.running import run_on_cpu
 
@@ -26,21 +26,22 @@ KINDS = (
 )
 
 
-def cell(x: Value, h: Value, weights: Value) -> Sequence[Value]:
+def cell(x: Value, h: Value, weights: Value, turned: bool = False) -> Sequence[Value]:
     def body(_: Value, h: Value, row: Value, weights: Value) -> Sequence[Value]:
+        weights = transpose(weights, (1, 0)) if turned else weights
         after = elementwise("tanh", add(row, dot(h, weights, ((1,), (0,)))))
         return after, after
 
     return loop(STEPS, (h,), (x,), (weights,), body)
 
 
-def trained(wrapped: bool) -> Graph:
+def trained(wrapped: bool, turned: bool = False) -> Graph:
     """A recurrent cell's outputs and the cotangents of its operands."""
     x, h, weights, g = (argument(n, kind) for n, kind in enumerate(KINDS))
     if wrapped:
         last, rows = composite("Cell", (x, h, weights), cell).results
     else:
-        last, rows = cell(x, h, weights)
+        last, rows = cell(x, h, weights, turned)
     found = cotangents([(rows, g)], (x, h, weights))
     results = [value for value in found if value is not None]
     assert len(results) == 3
@@ -79,6 +80,16 @@ def test_loops_over_other_operands_stay_apart() -> None:
     first, second = cell(x, h, weights)[1], cell(g, h, weights)[1]
     graph = Graph(KINDS, (mul(first, second),))
     assert share_loops(graph).digest == graph.digest
+
+
+def test_weights_that_the_loop_turns_round_are_weights_still() -> None:
+    """A transpose of what does not change does not change either: the contraction is the same, its gradient turned."""
+    turned, plain = (share_loops(trained(wrapped=False, turned=turned)) for turned in (True, False))
+    inputs = drawn()
+    inputs[2] = np.ascontiguousarray(inputs[2].T)
+    found, expected = evaluate(turned, inputs)[4], evaluate(plain, drawn())[4]
+    assert found.tobytes() == np.ascontiguousarray(expected.T).tobytes()
+    assert [node.op for node in turned.nodes].count("dot") == 1
 
 
 def test_recurrent_weights_have_one_contraction_over_iterations_and_rows() -> None:
