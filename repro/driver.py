@@ -23,7 +23,7 @@ from repro.artifact.comparison import Difference
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session
 from repro.errors import ReproError
-from repro.frontend import load_model
+from repro.frontend import load_source
 from repro.ir.types import Array
 from repro.train_step import TrainOptions, training_of
 from repro.training import bisect as bisection
@@ -85,8 +85,9 @@ def build(
     progress: Progress = _silent,
     **training: Any,
 ) -> LoadedArtifact:
-    """Compile a model (a path, or a ModelProto) to the artifact folder `out` (default: `<model>.repro`).
+    """Compile a model to the artifact folder `out` (default: `<model>.repro`).
 
+    `model` is a path, a ModelProto, or a folder of ONNX Runtime's training artifacts.
     `bind` fixes dimensions by name or as `INPUT[AXIS]`, `set` fixes values of inputs; golden inputs are
     `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random nodes that
     have none of their own. With `loss=...` there is an entry `train_step` (and, with `gradients`, one `gradients`);
@@ -100,7 +101,7 @@ def build(
         if not 0 <= given < 1 << 64:
             raise ReproError(f"the {what} is out of range", found=str(given), expected="0..2^64-1")
     request = building.Request(
-        model=load_model(model),
+        model=load_source(model),
         bind=dict(bind or {}),
         set=dict(set or {}),
         targets=building.expand_targets(names),

@@ -5,9 +5,10 @@ from repro.frontend.bindings import parse_bindings, parse_settings
 from repro.frontend.entry import import_model
 from repro.frontend.imported import INFER, EntryGraph, Imported, ParameterSlot, Port
 from repro.frontend.load import LoadedModel, load_model
+from repro.frontend.ort_artifacts import load_source
 from repro.frontend.registry import onnx_op, registered_ops
 
 __all__ = [
-    "INFER", "EntryGraph", "Imported", "LoadedModel", "ParameterSlot", "Port", "import_model", "load_model", "onnx_op",
-    "parse_bindings", "parse_settings", "registered_ops",
+    "INFER", "EntryGraph", "Imported", "LoadedModel", "ParameterSlot", "Port", "import_model", "load_model",
+    "load_source", "onnx_op", "parse_bindings", "parse_settings", "registered_ops",
 ]  # fmt: skip

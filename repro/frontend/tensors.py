@@ -73,6 +73,11 @@ def dtype_of(code: int, what: str, node: str | None = None) -> DType:
     return found
 
 
+def onnx_type(dtype: DType) -> int:
+    """The ONNX element type of a dtype."""
+    return next(code for code, known in DTYPES.items() if known is dtype)
+
+
 def type_of(tensor: TensorProto) -> TensorType:
     """Dtype and shape of a tensor, within the limits."""
     what = f"tensor '{tensor.name}'"
