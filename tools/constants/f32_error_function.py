@@ -36,5 +36,6 @@ def lines() -> Iterator[str]:
         yield "    ),"
     yield ")"
     errors = ", ".join(fit.bits for fit in fits)
-    yield '"""erf(x)/x in t, |t| <= 1/2, where x PIECES_A_UNIT = j + 1/2 + t: rows by power,\nthe lowest first, columns by j;'
+    yield '"""erf(x)/x in t, |t| <= 1/2, where x PIECES_A_UNIT = j + 1/2 + t: rows by power,'
+    yield "the lowest first, columns by j;"
     yield f'errors {errors}."""'
