@@ -60,8 +60,8 @@ def training_step(
 ) -> TrainStep:
     """The training step of a model with training_info; the other arguments are those of `import_model`.
 
-    Inputs are the model's, then the algorithms'; outputs are those of the algorithms that no binding takes. A step that
-    draws random numbers counts itself in one more state tensor. Raises ReproError.
+    Inputs are the model's, then the algorithms'; outputs are those of the algorithms that no binding takes or, if there
+    are none, the model's. A step that draws random numbers counts itself in one more state tensor. Raises ReproError.
     """
     with exact_arithmetic():
         return _Step(loaded, seed).made(bind or {}, set_values or {}, input_shapes or {})
@@ -71,7 +71,7 @@ class _Step:
     """A training step in the making."""
 
     def __init__(self, loaded: LoadedModel, seed: int) -> None:
-        self.stages = _stages(loaded.proto)
+        self.model, self.stages = loaded.proto, _stages(loaded.proto)
         nodes = sum(check_nesting(stage.model) for stage in self.stages)
         self.importer = Importer(replace(loaded, proto=_joined_inputs(loaded.proto), expanded_nodes=nodes), seed)
         self.model_state: dict[str, Value] = {}
@@ -90,7 +90,11 @@ class _Step:
         own = [self._begin(stage) for stage in self.stages]
         for stage, state in zip(self.stages, own, strict=True):
             known = {name: item for name, item in given.items.items() if name in stage.body.inputs}
-            self._run(stage, {**known, **self.model_state, **state})
+            scope = self._run(stage, {**known, **self.model_state, **state})
+            if stage is self.stages[-1] and not self.outputs:
+                self.importer.resolve(scope, [item.name for item in self.model.graph.output])
+                for item in self.model.graph.output:
+                    self.outputs.update(outputs_of(self.importer, scope, item))
         return self._finished(ports)
 
     def _begin(self, stage: _Stage) -> dict[str, Value]:
@@ -106,7 +110,7 @@ class _Step:
             (own if name in stage.own else self.model_state)[name] = value
         return own
 
-    def _run(self, stage: _Stage, known: Mapping[str, Any]) -> None:
+    def _run(self, stage: _Stage, known: Mapping[str, Any]) -> Scope:
         """Imports an algorithm; what it makes of the state is what the next one sees."""
         importer = self.importer
         importer.loaded = replace(importer.loaded, proto=stage.model)
@@ -126,6 +130,7 @@ class _Step:
                 raise _error(stage, "an update has another type than its tensor", found, f"{kind}, as '{key}' is")
             self.updates[key] = value
         self.model_state.update({key: self.updates[key] for key in stage.updates if key not in stage.own})
+        return scope
 
     def _finished(self, ports: Sequence[Port]) -> TrainStep:
         importer = self.importer
