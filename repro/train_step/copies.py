@@ -1,4 +1,4 @@
-"""Copies of a forward graph for training: other leaves, and random numbers that change with step and microbatch."""
+"""Copies of a forward graph for training: other leaves, and random numbers of the step and the part of its batch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ _WHILE_ITERATIONS = 1 << 32
 
 @dataclass(frozen=True)
 class Moment:
-    """When a copy runs: the number of the step, and of the microbatch where there are several (both i64[])."""
+    """When a copy runs: the number of the step, and of the part of its batch where there are several (both i64[]).
+
+    The parts are equal runs of rows: microbatches, or shards, or the shards of each microbatch one after another.
+    """
 
     step: Value
-    microbatch: Value | None = None
+    part: Value | None = None
 
     @property
     def values(self) -> tuple[Value, ...]:
-        return (self.step,) if self.microbatch is None else (self.step, self.microbatch)
+        return (self.step,) if self.part is None else (self.step, self.part)
 
 
 def copy_of(
@@ -36,7 +39,7 @@ def copy_of(
 ) -> tuple[Value, ...]:
     """The results of a graph on other arguments and parameters, its random nodes drawing for that moment.
 
-    Rule 16: the run number is the step, the microbatch a leading axis of the number of an element.
+    Rule 16: the run number is the step, the part of the batch a leading axis of the number of an element.
     """
 
     def rule(node: Node, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
@@ -56,9 +59,9 @@ def _at_moment(node: Node, operands: tuple[Value, ...], moment: Moment, iteratio
     """
     if node.op == "random_bits":
         first = operands[1]
-        if moment.microbatch is not None:
+        if moment.part is not None:
             numbers = _wrapped(math.prod(node["shape"]) * iterations)
-            first = add(mul(moment.microbatch, scalar(numbers, I64)), first)
+            first = add(mul(moment.part, scalar(numbers, I64)), first)
         return Node(node.op, (moment.step, first), node.attributes, node.types).results
     if not any(_draws(region) for region in node.regions):
         return None

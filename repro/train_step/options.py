@@ -40,3 +40,9 @@ def check_count(name: str, value: int, least: int) -> None:
     """Refuses a count below `least`."""
     if value < least:
         raise ReproError(f"option {name} is out of range", found=str(value), expected=f"{least} or more")
+
+
+def check_power_of_two(name: str, value: int) -> None:
+    """Refuses a number that is none of 1, 2, 4, 8 ..."""
+    if value < 1 or value & (value - 1):
+        raise ReproError(f"option {name} is no power of two", found=str(value), expected="1, 2, 4, 8 ...")

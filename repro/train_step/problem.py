@@ -12,7 +12,7 @@ from repro.ir.graph import Graph, Value, parameter
 from repro.ir.types import F32, DType, TensorType
 from repro.train_step.losses import Loss
 from repro.train_step.optimizers import Optimizer, Sgd
-from repro.train_step.options import check_count, check_range
+from repro.train_step.options import check_count, check_power_of_two, check_range
 from repro.train_step.schedules import Schedule
 from repro.train_step.statistics import next_statistics, statistics
 
@@ -29,10 +29,11 @@ class TrainOptions:
     """How a forward model is trained.
 
     The loss reads one output (`loss_output`, or the first), the input `labels` and, with `weighted`, `weight`. With
-    `accumulation` k the model is bound to the size of a microbatch, and the step takes k of them along the leading
-    axis of every input. `frozen` and `trainable` are patterns (fnmatch) of initializer names; trained are
-    float initializers of rank 1 and up, and those of rank 0 that `trainable` names, but neither the frozen ones nor the
-    running statistics of normalizations.
+    `accumulation` k and `shards` V the model is bound to n rows, those of one shard of one microbatch, and the step
+    takes k * V * n along the leading axis of every input: k microbatches one after another, each of V shards. V is a
+    power of two; it changes bits, since each shard adds up its own rows (rule 17). `frozen` and `trainable` are
+    patterns (fnmatch) of initializer names; trained are float initializers of rank 1 and up, and those of rank 0 that
+    `trainable` names, but neither the frozen ones nor the running statistics of normalizations.
     """
 
     loss: Loss
@@ -43,11 +44,13 @@ class TrainOptions:
     schedule: Schedule = field(default_factory=Schedule)
     clip_norm: float | None = None
     accumulation: int = 1
+    shards: int = 1
     frozen: tuple[str, ...] = ()
     trainable: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("accumulation", self.accumulation, 1)
+        check_power_of_two("shards", self.shards)
         check_range("learning_rate", self.rate, 0.0)
         if self.clip_norm is not None:
             check_range("clip_norm", self.clip_norm, 0.0)
@@ -73,7 +76,7 @@ class Problem:
     """The graph of the output that the loss reads."""
     labels: TensorType
     weight: TensorType | None
-    """Types of the loss's operands for one microbatch."""
+    """Types of the loss's operands for one pass: a shard of a microbatch."""
     statistics: tuple[int, ...]
     """Slots that the model updates itself."""
     trained: tuple[int, ...]
@@ -103,10 +106,11 @@ class Problem:
         return tuple(ports)
 
     def whole(self, kind: TensorType) -> TensorType:
-        """The type of all microbatches together; a scalar is shared by them."""
+        """The type of all passes together; a scalar is shared by them."""
         if not kind.rank:
             return kind
-        return TensorType(kind.dtype, (kind.shape[0] * self.options.accumulation, *kind.shape[1:]))
+        passes = self.options.accumulation * self.options.shards
+        return TensorType(kind.dtype, (kind.shape[0] * passes, *kind.shape[1:]))
 
 
 def parameters_of(slots: Sequence[ParameterSlot]) -> tuple[Value, ...]:
