@@ -49,7 +49,7 @@ def _mapped(file: Path) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Arrays that fit an entry. `sampled` have one row for each sample; `fixed` go into every batch as they are."""
+    """Arrays that fit an entry: `sampled` are [samples, rows per sample, ...], `fixed` go into every batch as they are."""
 
     values: tuple[Value, ...]
     sampled: dict[str, Array]
@@ -66,8 +66,8 @@ class Dataset:
             if value.name in self.fixed:
                 made[value.name] = self.fixed[value.name]
             else:
-                taken = np.ascontiguousarray(self.sampled[value.name][indices])
                 kind = parse_type(value.type)
+                taken = np.ascontiguousarray(self.sampled[value.name][indices]).reshape(-1, *kind.shape[1:])
                 typed = Value(value.name, f"{kind.dtype.name}[{','.join(map(str, taken.shape))}]")
                 made[value.name] = to_face(accept(taken, typed), kind.dtype)
         return made
@@ -80,17 +80,19 @@ class Dataset:
         missing = self.batch - len(indices)
         made = self.rows(np.concatenate([indices, np.resize(filler, missing)]))
         if missing and self.ignored_label is not None and LABELS in self.sampled:
-            made[LABELS][-missing:] = self.ignored_label
+            made[LABELS][-missing * self.sampled[LABELS].shape[1] :] = self.ignored_label
         elif missing and WEIGHT in self.sampled:
-            made[WEIGHT][-missing:] = 0
+            made[WEIGHT][-missing * self.sampled[WEIGHT].shape[1] :] = 0
         return made
 
 
 def fit(arrays: Arrays, values: Sequence[Value], ignored_label: int | None, what: str = "data") -> Dataset:
     """Match arrays with an entry's inputs. Raises ReproError where names, shapes or types do not fit.
 
-    An array is sampled if it has the shape of its input but for the leading extent, which is then the number of samples
-    and the same for all; one of exactly its input's shape is fixed if others have another number of samples.
+    The batch is the leading extent of the labels if another input has the same, else that of the first input with one;
+    the number of samples is how many that array has. An input may have k rows for each sample, k times the batch in
+    all (a label for each character of a line): its array is [samples, k, ...] or [samples * k, ...]. An array of
+    exactly its input's shape that does not fit so is fixed.
     """
     names = [value.name for value in values]
     missing = [name for name in names if name not in arrays]
@@ -98,36 +100,45 @@ def fit(arrays: Arrays, values: Sequence[Value], ignored_label: int | None, what
     if missing or unknown:
         wrong = f"arrays of the {what} are {'missing' if missing else 'unknown'}: {', '.join(missing or unknown)}"
         raise ReproError(wrong, found=", ".join(sorted(arrays)) or "none", expected=", ".join(names) or "none")
-    leading = next((value for value in values if value.name == LABELS), values[0] if values else None)
-    if leading is None or not parse_type(leading.type).shape:
-        raise ReproError("the entry has no input with samples", expected="an input whose leading axis is the batch")
-    batch, samples = parse_type(leading.type).shape[0], _extent(arrays[leading.name])
+    name, batch = _leading(values)
+    samples = arrays[name].shape[0] if arrays[name].ndim else 0
     sampled: dict[str, Array] = {}
     fixed: dict[str, Array] = {}
     for value in values:
-        is_sampled = _check(value, arrays[value.name], batch, samples, what)
-        (sampled if is_sampled else fixed)[value.name] = arrays[value.name]
+        shaped = _shaped(value, arrays[value.name], batch, samples, what)
+        if shaped is None:
+            fixed[value.name] = arrays[value.name]
+        else:
+            sampled[value.name] = shaped
     return Dataset(tuple(values), sampled, fixed, samples, batch, ignored_label)
 
 
-def _extent(array: Array) -> int:
-    return array.shape[0] if array.ndim else 0
+def _leading(values: Sequence[Value]) -> tuple[str, int]:
+    """The input that says what a sample is, and the batch."""
+    extents = {value.name: parse_type(value.type).shape[0] for value in values if parse_type(value.type).shape}
+    if not extents:
+        raise ReproError("the entry has no input with samples", expected="an input whose leading axis is the batch")
+    others = [extent for name, extent in extents.items() if name != LABELS]
+    name = LABELS if extents.get(LABELS) in others else next(iter(extents))
+    return name, extents[name]
 
 
-def _check(value: Value, array: Array, batch: int, samples: int, what: str) -> bool:
-    """Whether an array has samples; ReproError if it fits its input in neither way."""
+def _shaped(value: Value, array: Array, batch: int, samples: int, what: str) -> Array | None:
+    """An array as [samples, rows per sample, ...]; None if it is fixed; ReproError where it fits in neither way."""
     kind = parse_type(value.type)
     raw = array.dtype.kind == "V" and array.dtype.itemsize == kind.dtype.bytes and array.dtype.names is None
     typed = raw or array.dtype.newbyteorder("=") == kind.dtype.face
-    if typed and kind.shape[:1] == (batch,) and array.shape == (samples, *kind.shape[1:]):
-        return True
+    splits = bool(kind.shape) and batch > 0 and kind.shape[0] % batch == 0
+    rows = kind.shape[0] // batch if splits else 0
+    if typed and splits and array.shape in ((samples * rows, *kind.shape[1:]), (samples, rows, *kind.shape[1:])):
+        return array.reshape(samples, rows, *kind.shape[1:])
     if typed and array.shape == kind.shape:
-        return False
+        return None
     rest = "".join(f", {extent}" for extent in kind.shape[1:])
     raise ReproError(
         f"array '{value.name}' of the {what} does not fit",
         found=f"{array.dtype.name}{list(array.shape)}",
-        expected=f"{kind.dtype.face.name}[{samples}{rest}]" if kind.shape[:1] == (batch,) else str(kind),
+        expected=f"{kind.dtype.face.name}[{samples * rows}{rest}]" if splits else str(kind),
         next="types are never converted: save the array in the type that the model takes" if not typed else None,
     )
 

@@ -79,8 +79,8 @@ class Evaluator:
         own = self._data.rows(rows)
         whole = self._data.padded(rows, np.arange(self._data.samples))
         outputs = self._session.run({value.name: whole[value.name] for value in self._session.entry.inputs})
-        output = outputs[self._output.name]
-        return output[: len(rows)] if len(rows) < self._data.batch else output, own[LABELS], own.get(WEIGHT)
+        labels = own[LABELS]  # as many rows as the output has, of a whole batch
+        return outputs[self._output.name][: len(labels)], labels, own.get(WEIGHT)
 
     def _loss(self, output: Array, labels: Array, weight: Array | None) -> tuple[float, float]:
         declared = parse_type(self._output.type)

@@ -69,6 +69,29 @@ def test_padding_fills_up_with_weights_of_zero():
     assert last["weight"].tolist() == [1, 1, 0, 0]
 
 
+@pytest.mark.parametrize("flat", [True, False])
+def test_an_input_may_have_several_rows_for_each_sample(flat: bool):
+    """A label for each character of a line."""
+    values = (Value("ids", "i64[2,3]"), Value("labels", "i64[6]"))
+    ids = np.arange(9).reshape(3, 3)
+    fitted = data.fit({"ids": ids, "labels": (ids + 1).reshape(-1) if flat else ids + 1}, values, -100)
+    assert (fitted.batch, fitted.samples) == (2, 3)
+    batches = data.Batches(fitted, 0, "pad")
+    for step in (0, 1):
+        given = batches.inputs(step)
+        expected = (given["ids"] + 1).reshape(-1)
+        if step == 1:
+            expected[3:] = -100
+        assert given["labels"].tolist() == expected.tolist()
+
+
+def test_an_array_of_exactly_the_inputs_shape_is_fixed():
+    values = (Value("mask", "f32[3,3]"), Value("x", "f32[4,2]"), Value("labels", "i64[4]"))
+    given = {"mask": np.eye(3, dtype=np.float32), "x": np.zeros((8, 2), np.float32), "labels": np.arange(8)}
+    fitted = data.fit(given, values, None)
+    assert (fitted.batch, fitted.samples, list(fitted.fixed)) == (4, 8, ["mask"])
+
+
 def test_fewer_samples_than_a_batch_can_only_be_padded():
     fitted = data.fit(arrays(1), VALUES, -100)
     assert data.Batches(fitted, 0, "pad").inputs(0)["labels"].tolist() == [0, -100, -100, -100]
