@@ -11,10 +11,11 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from repro.ir.loops import Axis, BufferParameter, Kernel, Store, load
-from repro.ir.types import F32, F64, I64
+from repro.ir.loops import Axis, BufferParameter, Kernel, Store, convert, load
+from repro.ir.types import BF16, F16, F32, F64, I64
 from repro.machines import CPUS, Machine
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS, evaluate
+from repro.numerics.numpy_convert import convert as converted
 from tests.goldens.qemu import missing_tools
 from tests.targets.native import differences, run_kernel
 
@@ -78,9 +79,14 @@ def reference(dtype, count, seed):
     return operands, {name: evaluate(name, operands[: 1 + (name in BINARY_FUNCTIONS)], dtype) for name in NAMES}
 
 
-def check(dtype, machine: Machine, count, seed):
+def need(machine: Machine) -> None:
+    """Without its emulator AArch64 code is not run, and says so; under CI it then fails."""
     if machine.name == "cpu/aarch64" and missing_tools() and os.environ.get("CI") != "true":
         pytest.skip(f"not installed: {', '.join(missing_tools())}")
+
+
+def check(dtype, machine: Machine, count, seed):
+    need(machine)
     compare(dtype, machine, *reference(dtype, count, seed))
 
 
@@ -88,6 +94,32 @@ def check(dtype, machine: Machine, count, seed):
 @MACHINES
 def test_machines_agree_with_the_reference(machine, dtype):
     check(dtype, machine, 6000, 1)
+
+
+def narrow_kernel(dtype):
+    """As `kernel`, on all 65,536 values of a narrow float: widened, computed in f32, rounded once (rule 3)."""
+    axis = Axis(I64, (0, 1 << 16), ())
+    a, b = (convert(load(dtype, position, axis), F32) for position in range(2))
+    values = [function(a) for function in FUNCTIONS.values()] + [
+        function(a, b) for function in BINARY_FUNCTIONS.values()
+    ]
+    buffers = [BufferParameter(dtype, 1 << 16, position >= 2) for position in range(2 + len(values))]
+    stores = [Store(2 + position, axis, convert(value, dtype)) for position, value in enumerate(values)]
+    return Kernel(tuple(buffers), (), (axis,), 0, tuple(stores))
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=lambda dtype: dtype.name)
+@MACHINES
+def test_narrow_floats_go_by_way_of_f32(machine, dtype):
+    """Every value of the type; the second operand of pow and atan2 is the first in another order."""
+    need(machine)
+    a = np.arange(1 << 16, dtype=np.uint16).view(dtype.storage)
+    operands = [a, np.roll(a[::-1], 12345)]
+    wide = [converted(operand, dtype, F32) for operand in operands]
+    after = run_kernel(narrow_kernel(dtype), [*operands, *(np.zeros_like(a) for _ in NAMES)], machine)
+    for name, found in zip(NAMES, after[2:], strict=True):
+        exact = evaluate(name, wide[: 1 + (name in BINARY_FUNCTIONS)], F32)
+        assert not differences(dtype, found, converted(exact, F32, dtype)), (name, machine.name)
 
 
 @pytest.mark.full
