@@ -107,6 +107,7 @@ _TRAINING = {
     "warmup-steps": "steps before the full rate",
     "clip-norm": "greatest norm of all gradients together",
     "accumulation": "microbatches of a step",
+    "shards": "virtual shards of each microbatch, a power of two; --bind gives the size of one (default: 1)",
     "frozen": "patterns of parameters that stay, with commas",
 }
 

@@ -20,7 +20,7 @@ from repro.train_step.schedules import Schedule
 
 Words = dict[str, str]
 
-_OWN = ("loss_output", "weighted", "learning_rate", "clip_norm", "accumulation", "frozen", "trainable")
+_OWN = ("loss_output", "weighted", "learning_rate", "clip_norm", "accumulation", "shards", "frozen", "trainable")
 _SCHEDULE = {"schedule": "kind", **{f.name: f.name for f in dataclasses.fields(Schedule) if f.name != "kind"}}
 
 
