@@ -175,7 +175,7 @@ def _live_steps(cell: Cell, lengths: Value, steps: int) -> Value:
     return transpose(_along_directions(cell, live, 0), (1, 0, 2))
 
 
-def _run(cell: Cell, step: Step, given: Parts, stacked: bool) -> tuple[Value, ...]:
+def run_cell(cell: Cell, step: Step, given: Parts, stacked: bool) -> tuple[Value, ...]:
     """Last states, then, if asked for, Y [steps, directions, batch, hidden]."""
     x = given["x"]
     steps, batch = x.shape[:2]
@@ -213,7 +213,7 @@ def _in_time_order(cell: Cell, y: Value) -> Value:
     return concatenate(turned, 1)
 
 
-def _expect_shapes(ctx: NodeContext, cell: Cell, given: Parts) -> None:
+def expect_shapes(ctx: NodeContext, cell: Cell, given: Parts) -> None:
     x, directions, columns = given["x"], len(cell.directions), cell.gates * cell.hidden
     batch = x.shape[1]
     state = (directions, batch, cell.hidden)
@@ -240,7 +240,7 @@ def _directions(ctx: NodeContext) -> tuple[bool, ...]:
     return known[direction]
 
 
-def _cell(ctx: NodeContext, gates: int, states: int, flag: str, r: Value) -> Cell:
+def cell_of(ctx: NodeContext, gates: int, states: int, flag: str, r: Value) -> Cell:
     if r.rank != 3:
         raise ctx.error("the recurrence weights are not [directions, columns, hidden]", str(r.type))
     hidden = ctx.attr_int("hidden_size", r.shape[2])
@@ -273,7 +273,7 @@ def _recurrent(
         given |= {name: transpose(given[name], (1, 0, 2)) for name in ("x", "h", "c") if name in given}
     elif cell.layout != 0:
         raise ctx.error("the layout is unknown", str(cell.layout), "0 or 1")
-    _expect_shapes(ctx, cell, given)
+    expect_shapes(ctx, cell, given)
     if "lengths" in given:
         lengths = ctx.static_value(given["lengths"])
         if lengths is not None and bool(np.all(lengths >= given["x"].shape[0])):
@@ -282,7 +282,7 @@ def _recurrent(
     made = ctx.composite(
         cell.name,
         tuple(given.values()),
-        lambda *values: _run(cell, step, dict(zip(names, values, strict=True)), stacked),
+        lambda *values: run_cell(cell, step, dict(zip(names, values, strict=True)), stacked),
         takes=names,
         directions=cell.directions,
         activations=[[function.text for function in of] for of in cell.functions],
@@ -310,7 +310,7 @@ def lstm(
     p: Value | None = None,
 ) -> tuple[Value | None, ...]:
     """See `lstm_step`."""
-    cell = _cell(ctx, 4, 2, "input_forget", r)
+    cell = cell_of(ctx, 4, 2, "input_forget", r)
     given = {"x": x, "w": w, "r": r, "b": b, "lengths": lengths, "h": h, "c": c, "p": p}
     return _recurrent(ctx, cell, lstm_step, given)
 
@@ -326,7 +326,7 @@ def gru(
     h: Value | None = None,
 ) -> tuple[Value | None, ...]:
     """See `gru_step`."""
-    cell = _cell(ctx, 3, 1, "linear_before_reset", r)
+    cell = cell_of(ctx, 3, 1, "linear_before_reset", r)
     return _recurrent(ctx, cell, gru_step, {"x": x, "w": w, "r": r, "b": b, "lengths": lengths, "h": h})
 
 
@@ -341,5 +341,5 @@ def rnn(
     h: Value | None = None,
 ) -> tuple[Value | None, ...]:
     """See `rnn_step`."""
-    cell = _cell(ctx, 1, 1, "", r)
+    cell = cell_of(ctx, 1, 1, "", r)
     return _recurrent(ctx, cell, rnn_step, {"x": x, "w": w, "r": r, "b": b, "lengths": lengths, "h": h})

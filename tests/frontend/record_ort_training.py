@@ -1,0 +1,75 @@
+"""What ONNX Runtime itself makes of its training artifacts: writes ort_training.npz beside this file.
+
+It runs in an environment of its own, as onnxruntime-training has no wheel for the newest NumPy:
+
+    pip install onnxruntime-training-cpu==1.19.2 'numpy<2' torch
+    python record_ort_training.py FOLDER        the folder that holds digits_mlp/ort_training and the others
+
+For each model a few steps of train_step, optimizer.step and lazy_reset_grad: the losses, and after the
+last of them evenly spaced elements of every parameter and of its gradient. Nothing here imports repro.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MODELS = ("digits_mlp", "digits_cnn", "nano_gpt")
+RECORD = Path(__file__).with_name("ort_training.npz")
+STEPS, ROWS, KEPT = 3, 8, 64
+
+Arrays = dict[str, Any]
+
+
+def batch(model: str, step: int) -> list[Any]:
+    """Inputs and labels of a step."""
+    draw = np.random.Generator(np.random.Philox(1000 * MODELS.index(model) + step))
+    if model == "nano_gpt":
+        return [draw.integers(0, 96, (8, 32)), draw.integers(0, 96, 256)]
+    shape = (ROWS, 64) if model == "digits_mlp" else (ROWS, 1, 8, 8)
+    return [draw.random(shape, np.float32), draw.integers(0, 10, ROWS)]
+
+
+def sample(array: Any) -> Any:
+    """At most KEPT evenly spaced elements of a tensor."""
+    flat = np.asarray(array).reshape(-1)
+    return flat[np.unique(np.linspace(0, flat.size - 1, min(flat.size, KEPT)).astype(np.int64))]
+
+
+def recorded(folder: Path, model: str) -> Arrays:
+    from onnxruntime.training import api  # pyright: ignore[reportMissingImports]
+
+    state = api.CheckpointState.load_checkpoint(str(folder / "checkpoint"))
+    module = api.Module(str(folder / "training_model.onnx"), state, str(folder / "eval_model.onnx"))
+    optimizer = api.Optimizer(str(folder / "optimizer_model.onnx"), module)
+    losses: list[float] = []
+    module.train()
+    for step in range(STEPS):
+        outputs = module(*batch(model, step))
+        losses.append(float(outputs[0] if isinstance(outputs, list | tuple) else outputs))
+        optimizer.step()
+        module.lazy_reset_grad()
+    made: Arrays = {f"{model}/losses": np.asarray(losses)}
+    for name, parameter in state.parameters:
+        made[f"{model}/{name}"] = sample(parameter.data)
+        if parameter.requires_grad:
+            made[f"{model}/{name}_grad"] = sample(parameter.grad)
+    return made
+
+
+def main(folder: Path) -> None:
+    made: Arrays = {}
+    for model in MODELS:
+        with tempfile.TemporaryDirectory() as place:
+            copy = Path(shutil.copytree(folder / model / "ort_training", Path(place) / "artifacts"))
+            made |= recorded(copy, model)
+    np.savez_compressed(RECORD, **made)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
