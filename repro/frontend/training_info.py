@@ -18,7 +18,7 @@ from repro.errors import ReproError
 from repro.frontend.entry import bind_inputs, kept_locations, outputs_of
 from repro.frontend.imported import EntryGraph, ParameterSlot, Port
 from repro.frontend.importer import Importer
-from repro.frontend.limits import check_nesting
+from repro.frontend.limits import MAX_NODES, check_nesting
 from repro.frontend.load import LoadedModel
 from repro.frontend.scope import Body, Scope
 from repro.ir.graph import Graph, Node, Value, argument, canonicalise, parameter, rewrite
@@ -84,7 +84,8 @@ class _Step:
         self, bind: Mapping[str, int], set_values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
     ) -> TrainStep:
         graph = self.importer.loaded.proto.graph
-        everything = Body((), [item.name for item in graph.input], (), self.stages[0].body.initializers.values())
+        tensors = [tensor for stage in self.stages for tensor in stage.body.initializers.values()]
+        everything = Body((), [item.name for item in graph.input], (), tensors)
         given = Scope(everything, self.importer.loaded.opsets, {})
         ports, _ = bind_inputs(self.importer, given, bind, set_values, shapes)
         own = [self._begin(stage) for stage in self.stages]
@@ -104,6 +105,8 @@ class _Step:
             if name in self.model_state and name not in stage.own:
                 continue
             identity, value = self.importer.state(name, stage.body.initializers[name])
+            if name not in stage.own and not value.dtype.is_float:
+                self.importer.warn(f"training changes '{name}', which is a constant of infer")
             if identity in self.placeholders.values() or identity != name:
                 raise _error(stage, "two state tensors have one name", f"'{name}'", "a name of its own for each")
             self.placeholders[value] = identity
@@ -226,7 +229,11 @@ def _initialised(loaded: LoadedModel, stage: _Stage, seed: int) -> dict[str, Arr
 
 def _stages(proto: onnx.ModelProto) -> tuple[_Stage, ...]:
     """Every TrainingInfoProto, its names checked. Raises ReproError."""
-    shared = tuple(proto.graph.initializer)
+    shared, nodes = tuple(proto.graph.initializer), len(proto.training_info) * len(proto.graph.node)
+    if nodes > MAX_NODES:
+        raise ReproError(
+            "the model is too large for its number of algorithms", None, None, f"{nodes} nodes", f"at most {MAX_NODES}"
+        )
     made = tuple(_stage(proto, number, shared) for number in range(len(proto.training_info)))
     if not made:
         raise ReproError("the model has no training_info", found="none", expected="a TrainingInfoProto")
@@ -321,7 +328,7 @@ def _check_bindings(stage: _Stage, model: onnx.GraphProto) -> None:
                 expected = "an initializer of the model or of the algorithm"
                 raise _error(stage, f"{what} names no initializer", f"'{pair.key}'", expected)
             if pair.value not in values:
-                expected = f"one of {', '.join(values) or '(no outputs)'}"
+                expected = f"one of {', '.join(map(str, values)) or '(no outputs)'}"
                 raise _error(stage, f"{what} takes a value that is no output", f"'{pair.value}'", expected)
             if keys.count(pair.key) > 1:
                 raise _error(stage, f"{what} names a tensor twice", f"'{pair.key}'", "one binding for each tensor")

@@ -222,6 +222,21 @@ def test_random_numbers_change_with_the_step() -> None:
         assert [flat.tobytes() for flat in mine] == [array.tobytes() for array in reference]
 
 
+def test_an_input_with_an_initializer_is_none() -> None:
+    """As in the model's graph: the initializer is its value."""
+    algorithm = graph([node("Add", "y bias", "w1")], [value("bias", (3,))], "w1", {"bias": X})
+    step = training_step(with_training(scaled(), Info(algorithm, "w=w1")))
+    assert [port.name for port in step.inputs] == ["x"]
+    assert one_step(step, X)[1]["w"] == (X + X).tolist()
+
+
+def test_a_constant_of_infer_that_training_changes_is_warned_of() -> None:
+    inference = graph([node("Add", "x n", "y")], [value("x", (), TensorProto.INT64)], "y", COUNT)
+    step = training_step(with_training(inference, Info(graph([node("Add", "n one", "n1")], outputs="n1"), "n=n1")))
+    assert step.warnings == ("training changes 'n', which is a constant of infer",)
+    assert one_step(step, np.array(5))[1]["n"] == 1
+
+
 # ── the start ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -345,6 +360,13 @@ def test_what_is_wrong_with_a_start_is_said(case: str) -> None:
     info, message = BROKEN_STARTS[case]
     with pytest.raises(ReproError, match=message):
         initial_state(with_training(scaled(), info))
+
+
+def test_too_many_algorithms_end_early() -> None:
+    """Each brings the model's graph once more."""
+    many = graph([node("Neg", "w", f"v{number}") for number in range(400)], outputs="v0", initializers={"w": X})
+    with pytest.raises(ReproError, match="too large for its number of algorithms"):
+        training_step(with_training(many, *[Info(graph([]))] * 300))
 
 
 def test_a_model_without_training_has_no_step() -> None:
