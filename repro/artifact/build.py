@@ -23,7 +23,7 @@ from repro.artifact.media import TENSOR_TYPE
 from repro.errors import ReproError
 from repro.frontend import EntryGraph, Imported, LoadedModel, ParameterSlot, import_model, limits
 from repro.frontend.bindings import set_value
-from repro.frontend.training_info import training_step
+from repro.frontend.training_info import bindings_of_infer, training_step
 from repro.ir.types import Array, TensorType, to_face
 from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
@@ -77,7 +77,8 @@ def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]
     names = {item.name for item in request.model.proto.graph.input}
     given = {name: array.shape for name, array in (request.inputs or {}).items() if name in names}
     shapes = None if request.inputs is None else given
-    imported = import_model(request.model, request.bind, request.set, shapes, request.seed)
+    bind = bindings_of_infer(request.model.proto, request.bind)
+    imported = import_model(request.model, bind, request.set, shapes, request.seed)
     entries = [imported.infer]
     if request.training is not None:
         if request.gradients:

@@ -67,6 +67,23 @@ def training_step(
         return _Step(loaded, seed).made(bind or {}, set_values or {}, input_shapes or {})
 
 
+def bindings_of_infer(proto: onnx.ModelProto, bind: Mapping[str, int]) -> dict[str, int]:
+    """The bindings without those that fix dimensions of the algorithms' inputs alone."""
+    own = _dimensions(proto.graph.input)
+    others = {word for info in proto.training_info for word in _dimensions(info.algorithm.input)}
+    return {word: extent for word, extent in bind.items() if word in own or word not in others}
+
+
+def _dimensions(inputs: Iterable[onnx.ValueInfoProto]) -> set[str]:
+    """The words that `--bind` knows for the dimensions of inputs."""
+    found: set[str] = set()
+    for item in inputs:
+        dims = item.type.tensor_type.shape.dim
+        found.update(dimension.dim_param for dimension in dims)
+        found.update(f"{item.name}[{axis}]" for axis in range(-len(dims), len(dims)))
+    return found
+
+
 class _Step:
     """A training step in the making."""
 

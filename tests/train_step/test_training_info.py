@@ -237,6 +237,16 @@ def test_a_constant_of_infer_that_training_changes_is_warned_of() -> None:
     assert one_step(step, np.array(5))[1]["n"] == 1
 
 
+def test_dimensions_of_the_algorithm_alone_can_be_bound(tmp_path: Path) -> None:
+    nodes = [node("ReduceSum", "z", "s", keepdims=0), node("Mul", "w s", "w1")]
+    algorithm = graph(nodes, [value("z", ("M", None))], "w1")
+    loaded = with_training(scaled(), Info(algorithm, "w=w1"))
+    artifact = repro.build(loaded.proto, tmp_path / "out", bind={"M": 2, "z[-1]": 4}, targets=["reference"])
+    assert [port.type for port in artifact.entries["train_step"].inputs] == ["f32[3]", "f32[2,4]"]
+    with pytest.raises(ReproError, match="names no dimension"):
+        repro.build(loaded.proto, tmp_path / "other", bind={"M": 2, "z[1]": 4, "K": 1})
+
+
 # ── the start ───────────────────────────────────────────────────────────────────────────────────────
 
 
