@@ -62,7 +62,7 @@ class ReferenceExecutable:
         self._parameters[position] = value
 
     def parameter(self, position: int) -> Array | None:
-        return self._parameters[position].copy()
+        return self._parameters[position]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -146,6 +146,10 @@ class Session:
     @property
     def state(self) -> dict[str, Array]:
         """The parameters by name, as they are now (copies)."""
+        return {name: array.copy() for name, array in self.state_views().items()}
+
+    def state_views(self) -> dict[str, Array]:
+        """The parameters by name without copies, to be read, and not written, before the next run."""
         found: dict[str, Array] = {}
         for position, parameter in enumerate(self._parameters):
             array = self._executable.parameter(position)

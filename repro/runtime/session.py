@@ -51,6 +51,7 @@ class CpuExecutable:
         self.buffers.set_parameter(position, value)
 
     def parameter(self, position: int) -> Array | None:
+        """A parameter as it lies in memory: a view, to be read before the next run."""
         return self.buffers.parameter(position)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:

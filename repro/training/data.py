@@ -49,7 +49,7 @@ def _mapped(file: Path) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Arrays that fit an entry: `sampled` are [samples, rows per sample, ...], `fixed` go into every batch as they are."""
+    """Arrays that fit an entry: `sampled` are [samples, rows per sample, ...], `fixed` are the same in every batch."""
 
     values: tuple[Value, ...]
     sampled: dict[str, Array]

@@ -9,27 +9,45 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from repro.artifact import tensors
-from repro.artifact.tensors import type_of
-from repro.ir.types import Array, to_storage
+from repro.artifact.tensors import BY_FACE
+from repro.ir.types import Array, TensorType, to_storage
 
 LEAF, NODE = b"\x00", b"\x01"
+SHARED_FROM = 4 << 20
+"""Bytes; starting threads for less takes longer than hashing it."""
+THREADS = 4
 
 
 def leaf(name: str, array: Array) -> bytes:
     """The digest of a tensor under its name. Hashing lets other Python threads run."""
-    kind = type_of(array)
-    stored = to_storage(array, kind.dtype)
+    stored = to_storage(array, BY_FACE[array.dtype.newbyteorder("=")])
     little = stored.astype(stored.dtype.newbyteorder("<"), copy=False).reshape(-1)
-    digest = hashlib.sha256(LEAF + name.encode() + b"\x00" + str(kind).encode() + b"\x00")
+    digest = hashlib.sha256(_opening(name, array.dtype, array.shape))
     if little.size:
         digest.update(little.view("u1").data)
     return digest.digest()
 
 
+@lru_cache(maxsize=4096)
+def _opening(name: str, face: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What stands before a tensor's bytes."""
+    kind = TensorType(BY_FACE[face.newbyteorder("=")], shape)
+    return LEAF + name.encode() + b"\x00" + str(kind).encode() + b"\x00"
+
+
 def leaves(arrays: Mapping[str, Array]) -> list[bytes]:
-    return [leaf(name, array) for name, array in arrays.items()]
+    """Digests in the order of the mapping; large states are hashed on several threads."""
+    if sum(array.nbytes for array in arrays.values()) < SHARED_FROM:
+        return [leaf(name, array) for name, array in arrays.items()]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(leaf, arrays.keys(), arrays.values()))
 
 
 def root(digests: Sequence[bytes]) -> bytes:

@@ -195,8 +195,8 @@ class _Run:
         }
 
     def state(self) -> dict[str, Array]:
-        """All tensors in slot order, those that the code has no use for too."""
-        current = self.session.state
+        """All tensors in slot order, those that the code has no use for too: views, to be read before the next step."""
+        current = self.session.state_views()
         return {name: current.get(name, array) for name, array in self.initial.items()}
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,10 +96,7 @@ def _broken(path: Path, number: int, found: str, expected: str, next_step: str |
 
 
 class TraceWriter:
-    """Appends steps to a trace. Lines reach the disk at `sync`, before a checkpoint relies on them.
-
-    A thread of its own hashes and writes a step's line while the next step runs; hashing needs no Python lock.
-    """
+    """Appends steps to a trace. Lines reach the disk at `sync`, before a checkpoint relies on them."""
 
     def __init__(self, path: Path, header: Json, step: int, resumed: bool, every: int, tensors: bool) -> None:
         """Start a trace, or go on after `step` with the one that a resumed run finds. `every`: of how many steps the
@@ -114,15 +110,9 @@ class TraceWriter:
         except OSError as error:
             raise ReproError("the trace cannot be written", found=f"{path}: {error.strerror}") from error
         self._previous = line_digest(lines[-1])
-        self._pool = ThreadPoolExecutor(1, "trace")
-        self._pending: Future[None] | None = None
 
     def add(self, step: int, loss: Array, inputs: Mapping[str, Array], state: Mapping[str, Array] | None) -> None:
-        """The line of a finished step, from arrays that nobody will change. No state: it is not digested."""
-        self._wait()
-        self._pending = self._pool.submit(self._write, step, loss, inputs, state)
-
-    def _write(self, step: int, loss: Array, inputs: Mapping[str, Array], state: Mapping[str, Array] | None) -> None:
+        """The line of a finished step. No state: it is not digested."""
         document: dict[str, Json] = {
             "step": step,
             "loss": digests.bits_of(loss),
@@ -142,17 +132,11 @@ class TraceWriter:
     def wants_state(self, step: int) -> bool:
         return step % self.every == 0
 
-    def _wait(self) -> None:
-        if self._pending is not None:
-            self._pending.result()
-
     def sync(self) -> None:
-        self._wait()
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._pool.shutdown()
         self._file.close()
 
 
