@@ -181,6 +181,17 @@ def of_axis(ctx: NodeContext, dy: Value, y: Value) -> Value:
 # ── loss ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@onnx_op("SoftmaxCrossEntropyLossInternal", domain=MICROSOFT)
+def softmax_cross_entropy_internal(
+    ctx: NodeContext, scores: Value, labels: Value, weights: Value | None = None, _: Value | None = None
+) -> tuple[Value, ...]:
+    """ONNX's SoftmaxCrossEntropyLoss, with ignore_index as an input."""
+    loss = ClassLoss.of_node(ctx, scores, labels, weights)
+    if ctx.given(3):
+        loss = ClassLoss(loss.reduction, ctx.static_int(3))
+    return loss.softmax_cross_entropy(scores, labels, weights).results
+
+
 @onnx_op("SoftmaxCrossEntropyLossGrad", domain=MICROSOFT)
 @onnx_op("SoftmaxCrossEntropyLossInternalGrad", domain=MICROSOFT)
 def softmax_cross_entropy_grad(

@@ -18,12 +18,15 @@ from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value
 from repro.ir.types import TensorType
 from repro.ops import (
+    broadcast_shape,
     broadcast_to,
     concatenate,
     convert_to,
     div,
     integers,
     mul,
+    reduce_axes,
+    reduce_keep,
     reshape,
     transpose,
 )
@@ -92,6 +95,31 @@ def div_grad(ctx: NodeContext, dy: Value, a: Value, b: Value) -> tuple[Value, ..
     wide = [broadcast_to(value, dy.shape) for value in (a, b)]
     made = pullback(ctx, dy, wide, div)
     return tuple(summed_to(value, own.shape) for value, own in zip(made, (a, b), strict=True))
+
+
+@onnx_op("BroadcastGradientArgs", domain=MICROSOFT)
+def stretched_axes(ctx: NodeContext, _: Value, __: Value) -> tuple[Value, Value]:
+    """The axes along which each of two shapes is stretched to fit the other, last to first."""
+    shapes = [ctx.static_ints(0), ctx.static_ints(1)]
+    rank = max(len(shape) for shape in shapes)
+    wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    broadcast_shape(*shapes)
+    found = [
+        [axis for axis in reversed(range(rank)) if own[axis] == 1 and (other[axis] != 1 or axis < rank - len(shape))]
+        for own, other, shape in zip(wide, wide[::-1], shapes, strict=True)
+    ]
+    return integers(np.asarray(found[0], np.int64)), integers(np.asarray(found[1], np.int64))
+
+
+@onnx_op("ReduceSumTraining", domain=MICROSOFT)
+def reduce_sum_training(ctx: NodeContext, x: Value, _: Value) -> Value:
+    """sum(x) over the axes in input 1; without any over all, or over none with `noop_with_empty_axes`."""
+    axes = tuple(sorted(ctx.axes(ctx.static_ints(1), x.rank)))
+    if not axes:
+        axes = () if ctx.attr_bool("noop_with_empty_axes") else tuple(range(x.rank))
+    if not axes:
+        return x
+    return reduce_keep("add", x, axes) if ctx.attr_bool("keepdims", True) else reduce_axes("add", x, axes)
 
 
 @onnx_op("Scale", domain=MICROSOFT)
