@@ -55,6 +55,11 @@ def test_its_signature(digits: TrainStep) -> None:
     assert digits.entry.name == "train_step"
 
 
+def test_forward_is_computed_once(digits: TrainStep) -> None:
+    """Three layers forward; back, three gradients of weights and two of activations."""
+    assert sum(each.op == "dot" for each in digits.graph.nodes) == 3 + 3 + 2
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled_steps_have_the_bits_of_the_reference(digits: TrainStep, threads: int) -> None:
     data = batches(digits.inputs[0].type.shape)
