@@ -2,7 +2,8 @@
 
 1797 images of 8 x 8 pixels (see data/README.md). The first 360 of the order that seed 0 draws are the test images; the
 rest is trained on. The MLP is shown each image five times an epoch, as it is and moved by one pixel in each direction.
-Its optimizer was chosen on 300 of the training images; the test images took no part in that.
+Its optimizer was chosen on 300 of the training images; the test images took no part in that. Test accuracy is that of
+the exported model in inference mode.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 import repro
 from repro.ir.types import Array
@@ -96,10 +98,28 @@ def train(name: str, folder: Path, target: str = "cpu", threads: int | None = No
         target=target,
         threads=threads,
     )
-    repro.export(done.checkpoint, folder / f"{name}.onnx")
-    assert done.validation is not None
-    right = round(done.validation["accuracy"] * TEST_IMAGES)
+    trained = repro.export(done.checkpoint, folder / f"{name}.onnx")
+    right = count_right(inference_mode(onnx.load(trained)), test, folder / f"{name}_trained.repro")
     return {"steps": done.step, "state": done.state, "right": right, "of": TEST_IMAGES}
+
+
+def inference_mode(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The trained model with batch normalization by its running statistics: no image is judged by its neighbours."""
+    for node in model.graph.node:
+        if node.op_type == "BatchNormalization":
+            del node.output[1:]
+            for attribute in node.attribute:
+                if attribute.name == "training_mode":
+                    attribute.i = 0
+    return model
+
+
+def count_right(model: onnx.ModelProto, test: dict[str, Array], out: Path) -> int:
+    """How many test images the model knows."""
+    artifact = repro.build(model, out, inputs={"input": test["input"]}, targets=["reference"])
+    with artifact.session("infer", "reference") as session:
+        logits = session.run({"input": test["input"]})["logits"]
+    return int(np.sum(np.argmax(logits, axis=1) == test["labels"]))
 
 
 def main(words: list[str]) -> int:

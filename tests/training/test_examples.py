@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples import curves, digits
+from examples import char_gpt, curves, digits
 
 
 def test_shifts_move_by_one_pixel():
@@ -35,6 +35,26 @@ def test_metrics_become_curves(tmp_path: Path):
     assert curves.read(path) == {
         "loss": ([1], [2.5]), "validation loss": ([1], [2.0]), "validation accuracy": ([1], [0.5]),
     }  # fmt: skip
+
+
+def test_a_label_is_the_character_after():
+    training, validation = char_gpt.data()
+    for given in (training, validation):
+        assert given["ids"].shape == given["labels"].shape
+        assert np.array_equal(given["ids"].reshape(-1)[1:], given["labels"].reshape(-1)[:-1])
+        assert 0 <= given["ids"].min() <= given["ids"].max() < 96
+    text = "\n ~Az"
+    assert char_gpt.decode(char_gpt.encode(text).tolist()) == text
+
+
+@pytest.mark.full
+def test_the_gpt_is_trained_to_the_recorded_bits(tmp_path: Path):
+    done = char_gpt.train(tmp_path, threads=2)
+    assert done == json.loads(char_gpt.GOLDEN.read_text())
+    measured = curves.read(tmp_path / "char_gpt.checkpoints" / "metrics.jsonl")["validation loss"][1]
+    assert measured == sorted(measured, reverse=True)
+    assert measured[-1] < 1.7
+    assert char_gpt.write(tmp_path, "The ", 20).startswith("The ")
 
 
 @pytest.mark.full
