@@ -82,6 +82,18 @@ def looked_up(rows: int) -> ModelProto:
     return model(nodes, {"x": (rows,)}, ["y"], {"table": table, "w": W})
 
 
+def recurrent(rows: int) -> ModelProto:
+    """An LSTM of five steps: a loop within that of the shards."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
+        helper.make_node("LSTM", ["steps", "w", "r"], ["", "last"], hidden_size=4),
+        helper.make_node("Squeeze", ["last", "axes"], ["y"]),
+    ]
+    generator = np.random.default_rng(4)
+    weights = {name: generator.standard_normal((1, 16, n)).astype(np.float32) for name, n in (("w", 3), ("r", 4))}
+    return model(nodes, {"x": (rows, 5, 3)}, ["y"], weights | {"axes": np.array([0])})
+
+
 def convolutional(rows: int) -> ModelProto:
     return load_model(GOLDEN / "digits_cnn" / "forward.onnx").proto
 
@@ -162,6 +174,7 @@ CASES = {
     "BatchNormalization": Case(normalized, options(SQUARES, 8), 2),
     "BatchNormalization, microbatches": Case(normalized, options(SQUARES, 2, 3), 4),
     "duplicate indices": Case(looked_up, options(SQUARES, 4), 5),
+    "LSTM, microbatches": Case(recurrent, options(SQUARES, 4, 2), 2),
     "cnn": Case(convolutional, options(ENTROPY, 4), 2),
     "cnn, microbatches": Case(convolutional, options(ENTROPY, 2, 2), 3),
 }
@@ -229,6 +242,17 @@ def test_gradients_are_added_in_pairs() -> None:
     assert found.tobytes() != ((shards[0] + shards[2]) + (shards[1] + shards[3])).tobytes()
     first, second = (added(terms[start : start + 4]) for start in (0, 4))
     assert found.tobytes() != (first + second).tobytes()
+
+
+def test_counts_are_added_in_pairs() -> None:
+    """Where the sum over the whole batch has other bits."""
+    proto = model([helper.make_node("Mul", ["x", "b"], ["y"])], {"x": (1, 1)}, ["y"], {"b": np.ones(1, np.float32)})
+    entry = gradients(imported(proto), TrainOptions(MeanSquaredError(), shards=4, weighted=True))
+    x, weight = (np.array([values], np.float32).T for values in ([0.5, 2, 3, 7], [1e8, 3, -1e8, 12]))
+    found = evaluate(entry.graph, (x, np.zeros_like(x), weight), [np.ones(1, np.float32)])
+    count = added(list(weight[:, 0]))
+    assert count != _leaf(weight[:, 0])
+    assert found[0].tobytes() == (added(list((x * x * weight)[:, 0])) / count).tobytes()
 
 
 def test_shards_draw_the_numbers_of_the_whole_batch() -> None:
