@@ -15,6 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from repro.errors import ReproError
+from repro.frontend.families.ort_common import POOLED_EXTENTS
 from repro.frontend.ort_checkpoint import SavedState
 from repro.ir.types import Array
 
@@ -109,6 +110,8 @@ class _Algorithm:
             found[-1].CopyFrom(node)
             found[-1].input[:] = [known.get(name, "") for name in node.input]
             found[-1].output[:] = [known.get(name, "") for name in node.output]
+            if node.op_type in ("MaxPoolGrad", "AveragePoolGrad"):
+                _note_extents(found[-1], node.output[0], graph)
         return found
 
     # ── the pass ────────────────────────────────────────────────────────────────────────────────────
@@ -209,6 +212,14 @@ class _Algorithm:
                     raise _unlike("the saved moments do not fit their parameter", {tensor.name})
                 start = saved[place].array
             self.state(f"{tensor.name}.{MOMENTS[name]}", start)
+
+
+def _note_extents(node: onnx.NodeProto, output: str, graph: onnx.GraphProto) -> None:
+    """Says on the node what only the graph's notes on its values say: the spatial extents of what was pooled."""
+    for item in graph.value_info:
+        extents = [int(dim.dim_value) for dim in item.type.tensor_type.shape.dim[2:]]
+        if item.name == output and extents and all(extents):
+            node.attribute.append(helper.make_attribute(POOLED_EXTENTS, extents))
 
 
 def _buffer(parameter: str) -> str:

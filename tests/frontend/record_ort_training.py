@@ -3,23 +3,23 @@
 It runs in an environment of its own, as onnxruntime-training has no wheel for the newest NumPy:
 
     pip install onnxruntime-training-cpu==1.19.2 'numpy<2' torch
-    python record_ort_training.py FOLDER        the folder that holds digits_mlp/ort_training and the others
+    python record_ort_training.py
 
-For each model a few steps of train_step, optimizer.step and lazy_reset_grad: the losses, and after the
+For each of the artifacts in ort_training (make_ort_artifacts.py made the small ones) a few steps of train_step, optimizer.step and lazy_reset_grad: the losses, and after the
 last of them evenly spaced elements of every parameter and of its gradient. Nothing here imports repro.
 """
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-MODELS = ("digits_mlp", "digits_cnn", "nano_gpt")
+MODELS = ("digits_mlp", "digits_cnn", "nano_gpt", "convolutional", "recurrent", "normalized")
+ARTIFACTS = Path(__file__).with_name("ort_training")
 RECORD = Path(__file__).with_name("ort_training.npz")
 STEPS, ROWS, KEPT = 3, 8, 64
 
@@ -31,8 +31,15 @@ def batch(model: str, step: int) -> list[Any]:
     draw = np.random.Generator(np.random.Philox(1000 * MODELS.index(model) + step))
     if model == "nano_gpt":
         return [draw.integers(0, 96, (8, 32)), draw.integers(0, 96, 256)]
-    shape = (ROWS, 64) if model == "digits_mlp" else (ROWS, 1, 8, 8)
-    return [draw.random(shape, np.float32), draw.integers(0, 10, ROWS)]
+    if model == "recurrent":
+        return [draw.integers(0, 11, (5, 4)), draw.integers(0, 10, 4)]
+    shape = {
+        "digits_mlp": (ROWS, 64),
+        "digits_cnn": (ROWS, 1, 8, 8),
+        "convolutional": (4, 1, 8, 8),
+        "normalized": (ROWS, 6),
+    }
+    return [draw.random(shape[model], np.float32), draw.integers(0, 10, shape[model][0])]
 
 
 def sample(array: Any) -> Any:
@@ -62,14 +69,14 @@ def recorded(folder: Path, model: str) -> Arrays:
     return made
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     made: Arrays = {}
     for model in MODELS:
         with tempfile.TemporaryDirectory() as place:
-            copy = Path(shutil.copytree(folder / model / "ort_training", Path(place) / "artifacts"))
+            copy = Path(shutil.copytree(ARTIFACTS / model, Path(place) / "artifacts"))
             made |= recorded(copy, model)
     np.savez_compressed(RECORD, **made)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -19,10 +19,11 @@ from repro.frontend.training_info import training_step
 from repro.ir.types import Array
 from repro.ops.record import evaluate
 from repro.train_step import TrainStep
-from tests.frontend.record_ort_training import MODELS, RECORD, ROWS, STEPS, batch, sample
+from tests.frontend.record_ort_training import ARTIFACTS, MODELS, RECORD, ROWS, STEPS, batch, sample
 from tests.train_step.test_digits import Compiled, by_reference
 
-ARTIFACTS = Path(__file__).with_name("ort_training")
+OPEN = ("digits_mlp", "digits_cnn", "normalized")
+"""Models whose batch is bound at build."""
 NO_GRADIENT = {"digits_cnn": {"conv1.bias"}}
 """Stands before a normalization: its gradient is zero but for rounding, and Adam divides it by its own size."""
 
@@ -32,7 +33,7 @@ def batches(model: str) -> list[list[Array]]:
 
 
 def step_of(model: str) -> TrainStep:
-    return training_step(load_source(ARTIFACTS / model), {} if model == "nano_gpt" else {"N": ROWS})
+    return training_step(load_source(ARTIFACTS / model), {"N": ROWS} if model in OPEN else {})
 
 
 @dataclass(frozen=True)

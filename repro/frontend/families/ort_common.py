@@ -12,6 +12,9 @@ from repro.ops import fill, reduce_axes, reshape
 
 MICROSOFT = "com.microsoft"
 
+POOLED_EXTENTS = "pooled_extents"
+"""An attribute of our own: the spatial extents of what a pool was given."""
+
 _STAND_IN = 1 << 30
 """The argument that stands for an operand whose gradient needs only its type; no region has that many."""
 
@@ -49,31 +52,29 @@ def summed_to(value: Value, shape: Sequence[int]) -> Value:
 def pooled_shape(ctx: NodeContext, dy: Value, indices: int | None = None) -> tuple[int, ...]:
     """The shape of what a pool was given, which its gradient's inputs do not say.
 
-    Batch and channels are the cotangent's. The spatial extents are those of the operand of the MaxPool that made input
-    `indices`; else those that the model notes for the output; else those of the value that the output is named after.
+    Batch and channels are the cotangent's. The spatial extents are those of the attribute POOLED_EXTENTS; else of the
+    operand of the MaxPool that made input `indices`; else those that the model notes for the output.
     """
-    found = None
-    if indices is not None:
+    extents = _noted_extents(ctx)
+    if ctx.has(POOLED_EXTENTS):
+        extents = ctx.attr_ints(POOLED_EXTENTS)
+    elif indices is not None:
         maker = ctx.scope.body.producer.get(ctx.node.input[indices])
-        if maker is not None and ctx.scope.body.nodes[maker].op_type == "MaxPool":
-            found = _known_shape(ctx, ctx.scope.body.nodes[maker].input[0])
-    found = found or _noted_shape(ctx) or _known_shape(ctx, ctx.node.output[0].rpartition("_grad")[0])
-    if found is None or len(found) != dy.rank:
+        forward = None if maker is None else ctx.scope.body.nodes[maker]
+        if forward is not None and forward.op_type == "MaxPool":
+            known, item = ctx.scope.find(forward.input[0])
+            extents = item.shape[2:] if known and isinstance(item, Value) else extents
+    if len(extents) != dy.rank - 2 or min(extents, default=0) < 1:
         raise ctx.error(
             "the extents of what was pooled are not known",
             expected=f"the MaxPool that made its indices, or a shape noted for '{ctx.node.output[0]}'",
         )
-    return (*dy.shape[:2], *found[2:])
+    return (*dy.shape[:2], *extents)
 
 
-def _known_shape(ctx: NodeContext, name: str) -> tuple[int, ...] | None:
-    known, item = ctx.scope.find(name) if name else (False, None)
-    return item.shape if known and isinstance(item, Value) else None
-
-
-def _noted_shape(ctx: NodeContext) -> tuple[int, ...] | None:
+def _noted_extents(ctx: NodeContext) -> tuple[int, ...]:
+    """The spatial extents in the model's notes on the node's output; 0 for one that is open."""
     for item in ctx.importer.loaded.proto.graph.value_info:
-        if item.name == ctx.node.output[0] and item.type.tensor_type.HasField("shape"):
-            extents = tuple(int(dim.dim_value) for dim in item.type.tensor_type.shape.dim)
-            return extents if all(extents[2:]) else None
-    return None
+        if item.name == ctx.node.output[0]:
+            return tuple(int(dim.dim_value) for dim in item.type.tensor_type.shape.dim[2:])
+    return ()
