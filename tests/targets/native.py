@@ -8,7 +8,7 @@ import numpy as np
 
 from passes.schedule import schedule as default_schedule
 from repro.ir.loops import Kernel
-from repro.ir.program import PARAMETER, Buffer, Call, Program
+from repro.ir.program import PARAMETER, Buffer, Call, CountedLoop, Program, Step
 from repro.ir.schedule import Schedule
 from repro.ir.types import Array, DType
 from repro.machines import CPUS, Machine
@@ -21,9 +21,15 @@ assert HERE, "this host runs no CPU machine: these tests would prove nothing"
 
 
 def single(kernel: Kernel) -> Program:
-    """A program of one call; every buffer is a parameter, so that a test can fill and read it."""
+    """A program of one call; every buffer is a parameter, so that a test can fill and read it.
+
+    A kernel of loops is called in loops over every value of its counters.
+    """
     buffers = tuple(Buffer(b.dtype, b.elements, PARAMETER, number) for number, b in enumerate(kernel.buffers))
-    return Program((kernel,), buffers, (), (Call(0, tuple(range(len(buffers)))),), 0)
+    step: Step = Call(0, tuple(range(len(buffers))), tuple(range(len(kernel.scalars))))
+    for extent in reversed(kernel.scalars):
+        step = CountedLoop(extent, (step,))
+    return Program((kernel,), buffers, (), (step,), 0)
 
 
 def executable(program: Program, machine: Machine, schedules: Sequence[Schedule], threads: int = 1) -> CpuExecutable:

@@ -60,6 +60,7 @@ def test_f32_steps_stay_close(case: str) -> None:
     np.testing.assert_allclose(np.stack(found), RECORD[f"optimizer/{case}"], rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.full
 def test_the_record_is_what_this_pytorch_computes() -> None:
     pytest.importorskip("torch")
     found = cases.expected()
