@@ -3,7 +3,8 @@
     python make_ort_artifacts.py export FOLDER      with torch: FOLDER/<name>.onnx
     python make_ort_artifacts.py generate FOLDER    with onnxruntime-training-cpu 1.19.2: the artifacts of each
 
-They go to the folder ort_training beside this file, where the larger ones come from the models of golden/. Nothing here imports repro.
+They go to the folder ort_training beside this file; the larger ones there are of the models in golden. Nothing here
+imports repro.
 """
 
 from __future__ import annotations

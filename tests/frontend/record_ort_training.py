@@ -5,8 +5,9 @@ It runs in an environment of its own, as onnxruntime-training has no wheel for t
     pip install onnxruntime-training-cpu==1.19.2 'numpy<2' torch
     python record_ort_training.py
 
-For each of the artifacts in ort_training (make_ort_artifacts.py made the small ones) a few steps of train_step, optimizer.step and lazy_reset_grad: the losses, and after the
-last of them evenly spaced elements of every parameter and of its gradient. Nothing here imports repro.
+For each of the artifacts in ort_training (make_ort_artifacts.py made the small ones) a few steps of train_step,
+optimizer.step and lazy_reset_grad: the losses, and after the last of them evenly spaced elements of every parameter and
+of its gradient. Nothing here imports repro.
 """
 
 from __future__ import annotations
