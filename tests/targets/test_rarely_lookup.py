@@ -10,6 +10,7 @@ from repro.ir.parse_kernel import parse_kernel
 from repro.ir.types import F32, F64, I32, I64
 from repro.machines import CPUS
 from repro.numerics.elementary.value import literal
+from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.interpret import argument, run_scalars
 from repro.targets import interpreter
 from tests.targets.native import run_kernel
@@ -28,7 +29,8 @@ def both(function, dtype, result, values):
     arrays = [values, np.zeros(values.size, result.storage)]
     found = [run_kernel(kernel, arrays, machine)[1] for machine in CPUS.values()]
     interpreted = [array.copy() for array in arrays]
-    interpreter.run_kernel(kernel, interpreted)
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, interpreted)
     leaf = argument(dtype, 0)
     found += [interpreted[1], run_scalars([function(leaf)], {leaf: values})[0]]
     assert len({array.tobytes() for array in found}) == 1
