@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _build_parser(commands: Any) -> None:
     made = command(commands, "build", build, "compile a model to an artifact")
-    made.add_argument("model", type=Path, metavar="MODEL.onnx")
+    made.add_argument("model", type=Path, metavar="MODEL.onnx", help="or a folder of ONNX Runtime's training artifacts")
     made.add_argument("-o", "--out", type=Path, metavar="DIR", help="output folder (default: MODEL.repro)")
     made.add_argument("--force", action="store_true", help="replace the output folder if it holds something else")
     made.add_argument(

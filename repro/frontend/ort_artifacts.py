@@ -45,7 +45,7 @@ def load_artifacts(folder: Path) -> LoadedModel:
             next="give the .onnx file itself, or make the folder with onnxruntime.training.artifacts",
         )
     training, optimizer, evaluation = (load_model(folder / name).proto for name in (TRAINING, OPTIMIZER, EVALUATION))
-    return load_model(joined(training, optimizer, evaluation, read_checkpoint(_bytes(folder / CHECKPOINT))))
+    return load_model(joined(training, optimizer, evaluation, read_checkpoint(_bytes(folder / CHECKPOINT))), folder)
 
 
 def _bytes(path: Path) -> bytes:

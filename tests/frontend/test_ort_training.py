@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,6 +105,51 @@ def test_gradients_add_up_where_the_flag_is_lowered() -> None:
     assert np.array_equal(added[results[buffer]], np.float32(0.5) + once[results[buffer]])
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ARTIFACTS / "digits_mlp", tmp_path / "artifacts"))
+
+
+def by_name(step: TrainStep, results: Sequence[Array]) -> dict[str, Array]:
+    return {step.state[slot].name: results[result] for slot, result in step.updates}
+
+
+def test_gradients_that_are_clipped_before_the_optimizer(folder: Path) -> None:
+    plain = step_of("digits_mlp")
+    before = by_name(plain, by_reference(plain, batches("digits_mlp")[:1])[0])
+    gradients = {name: array for name, array in before.items() if name.endswith(".buffer")}
+    norm = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in gradients.values()))
+    model = onnx.load(folder / "optimizer_model.onnx")
+    clip = helper.make_node("InplaceClipGradNorm", ["gradients"], ["clipped"], domain="com.microsoft", max_norm=0.01)
+    model.graph.node[0].input[3] = "clipped"
+    model.graph.node.insert(0, clip)
+    onnx.save(model, folder / "optimizer_model.onnx")
+    step = training_step(load_source(folder), {"N": ROWS})
+    after = by_name(step, by_reference(step, batches("digits_mlp")[:1])[0])
+    assert norm > 0.1 and len(gradients) == 6
+    for name, gradient in gradients.items():
+        moment = after[name.replace("_grad.accumulation.buffer", ".momentum0")]
+        np.testing.assert_allclose(moment, 0.1 * 0.01 / norm * gradient, rtol=1e-4, atol=1e-9)
+
+
+def test_another_optimizer(folder: Path) -> None:
+    model = onnx.load(folder / "optimizer_model.onnx")
+    model.graph.node[0].CopyFrom(
+        helper.make_node("SGDOptimizerV2", ["learning_rate", "params", "gradients"], ["done"], domain="com.microsoft")
+    )
+    kept = [item for item in model.graph.input if item.name in ("learning_rate", "params", "gradients")]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    onnx.save(model, folder / "optimizer_model.onnx")
+    step = training_step(load_source(folder), {"N": ROWS})
+    start = {slot.name: slot.initial for slot in step.state}
+    after = by_name(step, by_reference(step, batches("digits_mlp")[:1])[0])
+    assert "step" not in start and not any("momentum" in name for name in start)
+    for name in ("fc1.weight", "fc3.bias"):
+        moved = start[name] - np.float32(1e-3) * after[f"{name}_grad.accumulation.buffer"]
+        assert np.array_equal(after[name], moved)
+
+
 def test_the_folder_builds_and_verifies(tmp_path: Path) -> None:
     artifact = repro.build(ARTIFACTS / "digits_mlp", tmp_path / "made", bind={"N": ROWS}, targets="cpu/x86-64-v3")
     assert tuple(artifact.entries) == ("infer", "train_step")
@@ -111,11 +157,6 @@ def test_the_folder_builds_and_verifies(tmp_path: Path) -> None:
 
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ARTIFACTS / "digits_mlp", tmp_path / "artifacts"))
 
 
 def refused(folder: Path, words: str) -> None:
