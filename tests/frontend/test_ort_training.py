@@ -14,17 +14,18 @@ from onnx import helper
 
 import repro
 from repro.errors import ReproError
-from repro.frontend import load_source
+from repro.frontend import import_model, load_model, load_source
 from repro.frontend.ort_checkpoint import read_checkpoint
 from repro.frontend.training_info import training_step
 from repro.ir.types import Array
 from repro.ops.record import evaluate
-from repro.train_step import TrainStep
+from repro.train_step import TrainStep, gradients, training_of
 from tests.frontend.record_ort_training import ARTIFACTS, MODELS, RECORD, ROWS, STEPS, batch, sample
 from tests.train_step.test_digits import Compiled, by_reference
 
 OPEN = ("digits_mlp", "digits_cnn", "normalized")
 """Models whose batch is bound at build."""
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 NO_GRADIENT = {"digits_cnn": {"conv1.bias"}}
 """Stands before a normalization: its gradient is zero but for rounding, and Adam divides it by its own size."""
 
@@ -92,6 +93,20 @@ def test_state_keeps_onnxruntimes_names() -> None:
     assert [port.name for port in step.outputs] == ["loss"]
 
 
+def test_gradients_are_those_that_repro_derives_itself() -> None:
+    """Bit for bit, where the two state the same formulas."""
+    step, model = step_of("digits_mlp"), GOLDEN / "digits_mlp" / "forward.onnx"
+    own = gradients(import_model(load_model(model), {"N": ROWS}), training_of({"loss": "softmax_cross_entropy"}))
+    inputs = batches("digits_mlp")[0]
+    theirs = by_reference(step, [inputs])[0]
+    mine = evaluate(own.graph, inputs, [slot.initial for slot in own.parameters])
+    assert mine[0].tobytes() == theirs[0].tobytes()
+    buffers = by_name(step, theirs)
+    for port, array in zip(own.outputs[1:], mine[1:], strict=True):
+        name = port.name.removesuffix(".grad")
+        assert array.tobytes() == buffers[f"{name}_grad.accumulation.buffer"].tobytes(), name
+
+
 def test_gradients_add_up_where_the_flag_is_lowered() -> None:
     step = step_of("digits_mlp")
     places = {slot.name: place for place, slot in enumerate(step.state)}
@@ -117,8 +132,8 @@ def by_name(step: TrainStep, results: Sequence[Array]) -> dict[str, Array]:
 def test_gradients_that_are_clipped_before_the_optimizer(folder: Path) -> None:
     plain = step_of("digits_mlp")
     before = by_name(plain, by_reference(plain, batches("digits_mlp")[:1])[0])
-    gradients = {name: array for name, array in before.items() if name.endswith(".buffer")}
-    norm = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in gradients.values()))
+    slopes = {name: array for name, array in before.items() if name.endswith(".buffer")}
+    norm = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in slopes.values()))
     model = onnx.load(folder / "optimizer_model.onnx")
     clip = helper.make_node("InplaceClipGradNorm", ["gradients"], ["clipped"], domain="com.microsoft", max_norm=0.01)
     model.graph.node[0].input[3] = "clipped"
@@ -126,8 +141,8 @@ def test_gradients_that_are_clipped_before_the_optimizer(folder: Path) -> None:
     onnx.save(model, folder / "optimizer_model.onnx")
     step = training_step(load_source(folder), {"N": ROWS})
     after = by_name(step, by_reference(step, batches("digits_mlp")[:1])[0])
-    assert norm > 0.1 and len(gradients) == 6
-    for name, gradient in gradients.items():
+    assert norm > 0.1 and len(slopes) == 6
+    for name, gradient in slopes.items():
         moment = after[name.replace("_grad.accumulation.buffer", ".momentum0")]
         np.testing.assert_allclose(moment, 0.1 * 0.01 / norm * gradient, rtol=1e-4, atol=1e-9)
 
