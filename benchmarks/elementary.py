@@ -7,6 +7,9 @@ array of its own that exists before. Ours are compiled kernels, called as a sess
 installed, or has no such function, has a dash. `x exp` is our time over our exp's. Peers round correctly in no mode.
 """
 
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# PyTorch is an extra, and may not be installed.
+
 from __future__ import annotations
 
 import argparse

@@ -7,6 +7,9 @@ Needs the `torch` extra. The ratio is PyTorch's time over ours by medians; memor
 its greatest, less what it held before the first step, each side in a process of its own.
 """
 
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# PyTorch is an extra, and may not be installed.
+
 from __future__ import annotations
 
 import argparse
@@ -20,6 +23,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -140,8 +144,8 @@ def alone(options: argparse.Namespace, folder: Path) -> None:
     sys.stdout.write(json.dumps({"memory": greatest - before, "losses": losses}) + "\n")
 
 
-def measured(options: argparse.Namespace, folder: Path, words: list[str]) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = {}
+def measured(options: argparse.Namespace, folder: Path, words: list[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
     for name in SIDES:
         command = [sys.executable, "-m", "benchmarks.train_step", *words, "--side", name, "--folder", str(folder)]
         found[name] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

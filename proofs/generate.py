@@ -30,10 +30,11 @@ from mpmath import (
     taylor,
 )
 
-mp.prec = 500
-
 Real = Any
 """An mpf: mpmath carries no types."""
+
+_CONTEXT: Any = mp
+_CONTEXT.prec = 500
 
 HEADER = '''"""Constants of the screens: printed by proofs/generate.py, never edited by hand."""
 

@@ -7,6 +7,9 @@ They go to the folder ort_training beside this file; the larger ones there are o
 imports repro.
 """
 
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# PyTorch is an extra, and may not be installed.
+
 from __future__ import annotations
 
 import sys
@@ -92,7 +95,7 @@ def export(folder: Path) -> None:
 
 
 def generate(folder: Path) -> None:
-    from onnxruntime.training import artifacts  # pyright: ignore[reportMissingImports]
+    from onnxruntime.training import artifacts
 
     for path in sorted(folder.glob("*.onnx")):
         model: Any = onnx.load(path)

@@ -4,6 +4,9 @@ Optimizers: five steps on given gradients. Losses: value and gradient at the out
 Digits: the losses of a training run.
 """
 
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# PyTorch is an extra, and may not be installed.
+
 from __future__ import annotations
 
 import math
