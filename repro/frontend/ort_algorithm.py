@@ -203,14 +203,15 @@ class _Algorithm:
 
     def _moments(self, name: str) -> None:
         """The state behind a sequence of moments: as saved, or zeros."""
-        place = tuple(MOMENTS).index(name)
+        moments = {} if self.saved.group is None else self.saved.group.moments
         for tensor in self.saved.trained:
             start = np.zeros_like(tensor.array)
-            saved = () if self.saved.group is None else self.saved.group.moments.get(tensor.name, ())
+            saved = {each.name: each.array for each in moments.get(tensor.name, ())}
             if saved:
-                if len(saved) != len(MOMENTS) or saved[place].array.shape != start.shape:
+                found = saved.get(MOMENTS[name])
+                if found is None or found.shape != start.shape or found.dtype != start.dtype:
                     raise _unlike("the saved moments do not fit their parameter", {tensor.name})
-                start = saved[place].array
+                start = found
             self.state(f"{tensor.name}.{MOMENTS[name]}", start)
 
 

@@ -7,7 +7,8 @@ It runs in an environment of its own, as onnxruntime-training has no wheel for t
 
 For each of the artifacts in ort_training (make_ort_artifacts.py made the small ones) a few steps of train_step,
 optimizer.step and lazy_reset_grad: the losses, and after the last of them evenly spaced elements of every parameter and
-of its gradient. Nothing here imports repro.
+of its gradient. One model's checkpoint is saved then, with the optimizer's state, and a step from there recorded.
+Nothing here imports repro.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 MODELS = ("digits_mlp", "digits_cnn", "nano_gpt", "convolutional", "recurrent", "normalized")
 ARTIFACTS = Path(__file__).with_name("ort_training")
+RESUMED, SAVED = "convolutional", "checkpoint_after_steps"
 RECORD = Path(__file__).with_name("ort_training.npz")
 STEPS, ROWS, KEPT = 3, 8, 64
 
@@ -67,6 +69,12 @@ def recorded(folder: Path, model: str) -> Arrays:
         made[f"{model}/{name}"] = sample(parameter.data)
         if parameter.requires_grad:
             made[f"{model}/{name}_grad"] = sample(parameter.grad)
+    if model == RESUMED:  # the state after these steps, and a step from there
+        path = ARTIFACTS / model / SAVED
+        api.CheckpointState.save_checkpoint(state, str(path), include_optimizer_state=True)
+        module(*batch(model, STEPS))
+        optimizer.step()
+        made |= {f"resumed/{name}": sample(parameter.data) for name, parameter in state.parameters}
     return made
 
 

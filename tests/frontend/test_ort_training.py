@@ -20,7 +20,7 @@ from repro.frontend.training_info import training_step
 from repro.ir.types import Array
 from repro.ops.record import evaluate
 from repro.train_step import TrainStep, gradients, training_of
-from tests.frontend.record_ort_training import ARTIFACTS, MODELS, RECORD, ROWS, STEPS, batch, sample
+from tests.frontend.record_ort_training import ARTIFACTS, MODELS, RECORD, RESUMED, ROWS, SAVED, STEPS, batch, sample
 from tests.train_step.test_digits import Compiled, by_reference
 
 OPEN = ("digits_mlp", "digits_cnn", "normalized")
@@ -91,6 +91,21 @@ def test_state_keeps_onnxruntimes_names() -> None:
     assert {slot.name for slot in step.state} == changed | {"learning_rate"}
     assert [port.name for port in step.inputs] == ["input", "labels"]
     assert [port.name for port in step.outputs] == ["loss"]
+
+
+def test_a_saved_optimizer_state_goes_on(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ARTIFACTS / RESUMED, tmp_path / "artifacts"))
+    shutil.copy(folder / SAVED, folder / "checkpoint")
+    step = training_step(load_source(folder))
+    assert next(slot.initial for slot in step.state if slot.name == "step").tolist() == [STEPS]
+    inputs = [np.asarray(array) for array in batch(RESUMED, STEPS)]
+    after = by_name(step, by_reference(step, [inputs])[0])
+    assert after["step"].tolist() == [STEPS + 1]
+    with np.load(RECORD) as record:
+        names = [name for name in record.files if name.startswith("resumed/")]
+        assert len(names) == 8
+        for name in names:
+            np.testing.assert_allclose(sample(after[name.removeprefix("resumed/")]), record[name], rtol=0, atol=1e-6)
 
 
 def test_gradients_are_those_that_repro_derives_itself() -> None:
