@@ -19,11 +19,14 @@ from repro.ops.record import evaluate
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
 
+Accept = Callable[[Sequence[Array]], None]
+"""Sees a run's outputs before the state takes its updates, and raises where the run is not to count."""
+
 
 class Executable(Protocol):
     """A program that can be run on storage arrays of the inputs' shapes, by position."""
 
-    def run(self, inputs: Sequence[Array]) -> Sequence[Array]: ...
+    def run(self, inputs: Sequence[Array], accept: Accept | None = None) -> Sequence[Array]: ...
 
     def set_parameter(self, position: int, value: Array) -> None: ...
 
@@ -50,10 +53,12 @@ class ReferenceExecutable:
         self._parameters = list(parameters)
         self._updates = tuple(updates)
 
-    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
+    def run(self, inputs: Sequence[Array], accept: Accept | None = None) -> Sequence[Array]:
         with exact_arithmetic():
             outputs = evaluate(self._graph, inputs, self._parameters)
             report = () if self._report is None else evaluate(self._report, inputs, self._parameters)
+        if accept is not None:
+            accept((*outputs, *report))
         for slot, result in self._updates:
             self._parameters[slot] = outputs[result]
         return (*outputs, *report)
@@ -123,15 +128,20 @@ class Session:
         self._parameters = tuple(parameters)
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
-        """Outputs by name. Raises ReproError for inputs that do not fit, and for an index out of range."""
-        results = self._executable.run(match(inputs, self.entry.inputs))
-        if self.entry.index_checks:
-            _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
+        """Outputs by name. Raises ReproError for inputs that do not fit, and for an index out of range.
+
+        Where it raises, the state is as it was.
+        """
+        results = self._executable.run(match(inputs, self.entry.inputs), self._accept)
         outputs: dict[str, Array] = {}
         for value, array in zip(self.entry.outputs, results, strict=False):
             kind = parse_type(value.type)
             outputs[value.name] = to_face(array.reshape(kind.shape), kind.dtype)
         return outputs
+
+    def _accept(self, results: Sequence[Array]) -> None:
+        if self.entry.index_checks:
+            _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
 
     def close(self) -> None:
         """End the session's threads. A closed session cannot run."""
