@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,11 +18,13 @@ from repro.frontend import EntryGraph
 from repro.ir.graph import Graph, Locations, Node, Value, argument
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.ops import add, branch, compare, elementwise, evaluate, gather, loop, mul, reshape, scalar, scatter, while_
+from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
 from repro.train_step import TrainOptions
 from repro.train_step.losses import SoftmaxCrossEntropy
 from tests.running import executable
 from tests.train_step.digits import step_of
+from tests.train_step.test_shards import CASES
 
 TABLE = TensorType(F32, (4, 3))
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -42,15 +45,19 @@ def picked(table: Value, row: Value) -> Value:
     return gather(table, reshape(row, (*row.shape, 1)), (0,))
 
 
-def reported(graph: Graph, inputs: Sequence[Array], locations: Locations | None = None) -> dict[str, list[Row]]:
-    """By source the rows of the report, zeros for those that found nothing. Compiled code has the reference's bits."""
+@functools.cache
+def compiled(graph: Graph) -> CpuExecutable:
+    """The code of a graph with its report, for one thread: it holds no others that would have to be ended."""
     machine = cpu.best_machine()
     assert machine is not None
+    return executable(pipeline.run(graph).program, machine)
+
+
+def reported(graph: Graph, inputs: Sequence[Array], locations: Locations | None = None) -> dict[str, list[Row]]:
+    """By source the rows of the report, zeros for those that found nothing. Compiled code has the reference's bits."""
     lowered = pipeline.run_checked(graph, inputs, [], locations)
     expected = evaluate(lowered.graph, inputs)
-    made = executable(lowered.program, machine, 2)
-    found = made.run(inputs)
-    made.close()
+    found = compiled(graph).run(inputs)
     assert [mine.tobytes() for mine in found] == [value.tobytes() for value in expected]
     rows: dict[str, list[Row]] = {}
     for source, row in zip(lowered.checked, expected[-1].tolist(), strict=True):
@@ -243,12 +250,12 @@ def sessions_of(source: EntryGraph) -> tuple[Session, ...]:
     machine = cpu.best_machine()
     assert machine is not None
     lowered = pipeline.run(source.graph, dict(source.locations), source.updates)
-    compiled = executable(lowered.program, machine, 2)
+    made = executable(lowered.program, machine, 2)
     for slot, tensor in enumerate(source.parameters):
-        compiled.set_parameter(slot, tensor.initial)
+        made.set_parameter(slot, tensor.initial)
     entry = entries.describe(source, lowered, [Tensor(slot.name, str(slot.type), "") for slot in source.parameters])
     names = [Parameter(slot.name, slot.type) for slot in source.parameters]
-    return tuple(Session(entry, run, names) for run in (entries.reference(source, lowered), compiled))
+    return tuple(Session(entry, run, names) for run in (entries.reference(source, lowered), made))
 
 
 PARTS = {
@@ -275,3 +282,20 @@ def test_a_label_out_of_range_is_reported_from_parts_of_a_batch(name: str) -> No
                 position = 2 * (place % rows) + 1  # of pairs (row, label), in the part of the batch
                 assert caught.value.op == "loss"
                 assert caught.value.found == f"index 99 at position {position} of the indices"
+
+
+def test_an_embedding_index_out_of_range_is_reported_at_its_node_from_shards() -> None:
+    case = CASES["duplicate indices"]
+    source = case.step(case.options).entry
+    assert case.options.shards > 1
+    indices, labels = case.data()
+    names = [port.name for port in source.inputs]
+    wrong = indices.copy()
+    wrong[-1] = 3
+    for session in sessions_of(source):
+        with session:
+            assert np.isfinite(session.run(dict(zip(names, (indices, labels), strict=True)))["loss"])
+            with pytest.raises(ReproError, match="an index is out of range") as caught:
+                session.run(dict(zip(names, (wrong, labels), strict=True)))
+            assert (caught.value.op, caught.value.node) == ("Gather", "h")
+            assert caught.value.found == f"index 3 at position {case.rows - 1} of the indices"
