@@ -75,7 +75,7 @@ def recompute(program: Program, budget: int) -> Program:
         least = min(least, found, key=lambda each: each.arena_bytes)
     raise MemoryBudgetError(
         "the memory budget cannot be met",
-        found=f"{least.arena_bytes} bytes of temporaries at least, {program.arena_bytes} with nothing repeated",
+        found=f"{least.arena_bytes} bytes of temporaries were reached, {program.arena_bytes} with nothing repeated",
         expected=f"at most {budget} bytes",
         next=f"give a budget of {least.arena_bytes} or more, or smaller batches",
     )
