@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from passes import checks, prepare, sharing
 from passes.lower import lower
+from passes.recompute import recompute
 from passes.schedule import schedule
 from repro.errors import InternalError
 from repro.ir.graph import Graph, Locations
@@ -76,8 +77,12 @@ def run(
     locations: Locations | None = None,
     updates: Sequence[tuple[int, int]] = (),
     observe: Observer | None = None,
+    memory_budget: int | None = None,
 ) -> Lowered:
-    """Take a canonical graph to a program. `observe` sees the graph after each pass."""
+    """Take a canonical graph to a program. `observe` sees the graph after each pass.
+
+    `memory_budget` is the most bytes of temporaries; None keeps every value. Raises ReproError if it cannot be met.
+    """
     where: Locations = {} if locations is None else locations
     steps: list[Step] = []
     checked: tuple[str, ...] = ()
@@ -91,6 +96,9 @@ def run(
             observe(step.name, graph)
     program = lower(graph, updates)
     steps.append(Step("lower", graph.digest.hex(), program.digest))
+    if memory_budget is not None:
+        kept, program = program, recompute(program, memory_budget)
+        steps.append(Step("recompute", kept.digest, program.digest))
     return Lowered(program, tuple(steps), graph, checked)
 
 

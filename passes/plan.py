@@ -10,7 +10,7 @@ ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
 
 
-class _Uses:
+class Uses:
     """First and last step of each buffer, in program order; a loop body is one unit for what it shares."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Uses:
                     self.first[buffer] = start
 
 
-def _round_up(size: int) -> int:
+def round_up(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -69,7 +69,7 @@ def plan(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Bu
 
     Larger buffers are placed first, each at the lowest offset free over its whole life.
     """
-    uses = _Uses()
+    uses = Uses()
     uses.visit(steps)
     uses.keep_results()
     temporaries = [n for n, buffer in enumerate(buffers) if buffer.role == TEMPORARY and n in uses.first]
@@ -78,7 +78,7 @@ def plan(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Bu
     offsets: dict[int, int] = {}
     for number in temporaries:
         first, last = uses.first[number], uses.last[number]
-        size = _round_up(max(buffers[number].nbytes, 1))
+        size = round_up(max(buffers[number].nbytes, 1))
         offset = 0
         for other, end, other_first, other_last in sorted(placed):
             if other_last < first or last < other_first:

@@ -42,3 +42,16 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) < 1 << 53:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
     return int(text)
+
+
+_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def size(text: str) -> int:
+    """Bytes, from a whole number and a unit: 65536, 512MiB, 2GB."""
+    digits = text.rstrip("kKMGiB")
+    unit = _UNITS.get(text[len(digits) :])
+    if unit is None or not (digits.isascii() and digits.isdecimal()) or int(digits) * unit >= 1 << 53:
+        known = ", ".join(name for name in _UNITS if name)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, plain or in {known}")
+    return int(digits) * unit

@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 
 from repro import cli_training, driver, tables
-from repro.arguments import command, names, seed, threads
+from repro.arguments import command, names, seed, size, threads
 from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.progress import DelayedProgress
 
@@ -94,6 +94,8 @@ def _build_parser(commands: Any) -> None:
     golden.add_argument("--golden-seed", type=seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
     _training_options(made)
     made.add_argument("--seed", type=seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
+    budget = "most bytes of temporaries of a program, such as 512MiB; values that do not fit are computed again"
+    made.add_argument("--memory-budget", type=size, metavar="SIZE", help=budget)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -227,6 +229,7 @@ def build(options: argparse.Namespace) -> int:
             golden_seed=options.golden_seed,
             seed=options.seed,
             gradients=options.gradients,
+            memory_budget=options.memory_budget,
             **_training(options),
             force=options.force,
             progress=progress,

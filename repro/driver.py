@@ -81,6 +81,7 @@ def build(
     golden_seed: int = 0,
     seed: int = 0,
     gradients: bool = False,
+    memory_budget: int | None = None,
     force: bool = False,
     progress: Progress = _silent,
     **training: Any,
@@ -91,8 +92,9 @@ def build(
     `bind` fixes dimensions by name or as `INPUT[AXIS]`, `set` fixes values of inputs; golden inputs are
     `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random nodes that
     have none of their own. With `loss=...` there is an entry `train_step` (and, with `gradients`, one `gradients`);
-    `optimizer`, `learning_rate` and the other options of `repro.train_step` go by name. The identical artifact at
-    `out` is left alone; anything else there is replaced only with `force`. Raises ReproError.
+    `optimizer`, `learning_rate` and the other options of `repro.train_step` go by name. `memory_budget` is the most
+    bytes of temporaries of each program: what does not fit is computed again, with the same bits. The identical
+    artifact at `out` is left alone; anything else there is replaced only with `force`. Raises ReproError.
     """
     folder = _output_folder(model, out)
     layout.check_place(folder, force)
@@ -100,6 +102,8 @@ def build(
     for what, given in (("seed", seed), ("golden seed", golden_seed)):
         if not 0 <= given < 1 << 64:
             raise ReproError(f"the {what} is out of range", found=str(given), expected="0..2^64-1")
+    if memory_budget is not None and not 0 <= memory_budget < 1 << 53:
+        raise ReproError("the memory budget is out of range", found=str(memory_budget), expected="0..2^53-1 bytes")
     request = building.Request(
         model=load_source(model),
         bind=dict(bind or {}),
@@ -110,6 +114,7 @@ def build(
         seed=seed,
         training=_training(training, gradients),
         gradients=gradients,
+        memory_budget=memory_budget,
     )
     found = default_cache()
     built = building.build(request, found, progress)

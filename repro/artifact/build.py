@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from passes import pipeline
 from passes.pipeline import Lowered
+from passes.recompute import MemoryBudgetError
 from repro.artifact import entries as making
 from repro.artifact import source, tensors
 from repro.artifact.cache import Cache
@@ -50,6 +51,8 @@ class Request:
     training: TrainOptions | None = None
     gradients: bool = False
     """Whether there is an entry `gradients`; it takes the loss of `training`."""
+    memory_budget: int | None = None
+    """The most bytes of temporaries of each program; None keeps every value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
             seed=hex64(request.seed),
             training={} if request.training is None else words_of(request.training),
             gradients=request.gradients,
+            memory_budget=request.memory_budget,
         ),
         source=Source(stored.model.digest, imported.opsets),
         entries=tuple(each.entry for each in entries),
@@ -145,7 +149,7 @@ def _entries(
     progress("passes", 0, len(graphs))
     lowered: list[Lowered] = []
     for graph in graphs:
-        lowered.append(pipeline.run(graph.graph, graph.locations, graph.updates))
+        lowered.append(_lowered(graph, request.memory_budget))
         progress("passes", len(lowered), len(graphs))
     wanted = [(CPUS[name], each.program) for each in lowered for name in request.targets]
     programs = iter(compile_programs(wanted, cache, progress))
@@ -153,6 +157,13 @@ def _entries(
         BuiltEntry(graph, each, {name: next(programs) for name in request.targets}, describe(graph, each, weights))
         for graph, each in zip(graphs, lowered, strict=True)
     )
+
+
+def _lowered(graph: EntryGraph, memory_budget: int | None) -> Lowered:
+    try:
+        return pipeline.run(graph.graph, graph.locations, graph.updates, memory_budget=memory_budget)
+    except MemoryBudgetError as error:
+        raise replace(error, what=f"{error.what} by entry {graph.name}") from None
 
 
 def _with_state(

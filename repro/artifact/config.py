@@ -70,6 +70,8 @@ class Build:
     training: dict[str, str]
     """Every training option by name; empty: the artifact is not trained."""
     gradients: bool
+    memory_budget: int | None
+    """The most bytes of temporaries of each program; null: every value is kept."""
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,7 @@ def request_of(stored: Stored) -> Request:
         seed=int(build.seed, 16),
         training=training_of(build.training) if build.training else None,
         gradients=build.gradients,
+        memory_budget=build.memory_budget,
     )
 
 

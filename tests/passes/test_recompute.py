@@ -1,0 +1,220 @@
+"""Programs under a memory budget: they fit, they have the bits of the program that keeps everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import repro
+from passes import pipeline
+from passes.plan import round_up
+from passes.recompute import MemoryBudgetError, recompute
+from repro.artifact.cache import Cache
+from repro.artifact.compiling import CompiledProgram, compile_programs
+from repro.artifact.config import Config
+from repro.artifact.sessions import open_cpu
+from repro.cli import parser
+from repro.frontend import import_model, load_model
+from repro.ir.parse_program import parse_program
+from repro.ir.program import CONSTANT, INPUT, PARAMETER, TEMPORARY, Call, Program
+from repro.ir.types import Array
+from repro.ir.work import program_operations
+from repro.targets import cpu
+from repro.train_step import TrainStep, train_step, training_of
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+BUDGETS = {"digits_cnn": (90, 76), "nano_gpt": (75, 60, 50)}
+"""Percent of the arena of the program that keeps everything. A call of digits_cnn reads and writes 75.8 % at once."""
+BUDGET = 24 << 10
+"""Bytes, of 32 to 40 KiB that the train step of digits_mlp has for temporaries where nothing is repeated."""
+CASES = [(name, percent) for name, percents in BUDGETS.items() for percent in percents]
+
+
+@dataclass(frozen=True)
+class Trained:
+    step: TrainStep
+    program: Program
+    data: tuple[tuple[Array, ...], ...]
+
+
+@cache
+def trained(name: str) -> Trained:
+    model = import_model(load_model(GOLDEN / name / "forward.onnx"), {} if name == "nano_gpt" else {"N": 16})
+    step = train_step(model, training_of({"loss": "softmax_cross_entropy", "optimizer": "adamw"}))
+    program = pipeline.run(step.graph, dict(step.locations), step.updates).program
+    generator = np.random.default_rng(5)
+    data: list[tuple[Array, ...]] = []
+    for _ in range(2):
+        images = [port.type for port in step.inputs]
+        data.append(
+            tuple(
+                np.asarray(generator.random(kind.shape), np.float32)
+                if kind.dtype.name == "f32"
+                else generator.integers(0, 10, kind.shape).astype(kind.dtype.face)
+                for kind in images
+            )
+        )
+    return Trained(step, program, tuple(data))
+
+
+@cache
+def bounded(name: str, percent: int) -> Program:
+    program = trained(name).program
+    return recompute(program, program.arena_bytes * percent // 100)
+
+
+def compiled(program: Program, folder: Path) -> CompiledProgram:
+    """Code for this host; a program and its bounded form share their kernels' objects."""
+    machine = cpu.best_machine()
+    assert machine is not None
+    return compile_programs([(machine, program)], Cache(folder), lambda *_: None)[0]
+
+
+def results(name: str, code: CompiledProgram, threads: int) -> list[bytes]:
+    """Outputs, state among them, of two steps, then every parameter."""
+    case = trained(name)
+    made = open_cpu(code, [tensor.initial.reshape(-1) for tensor in case.step.state], threads)
+    found = [flat.tobytes() for inputs in case.data for flat in made.run(inputs)]
+    parameters = [made.parameter(slot) for slot in range(len(case.step.state))]
+    found += [value.tobytes() for value in parameters if value is not None]
+    made.close()
+    return found
+
+
+@pytest.mark.parametrize(("name", "percent"), CASES)
+def test_the_arena_fits_and_calls_are_repeated(name: str, percent: int) -> None:
+    before, after = trained(name).program, bounded(name, percent)
+    assert after.arena_bytes <= before.arena_bytes * percent // 100
+    assert len(after.steps) > len(before.steps)
+    assert program_operations(before) < program_operations(after) < 2 * program_operations(before)
+    assert (after.kernels, after.constants, after.updates) == (before.kernels, before.constants, before.updates)
+    ends = [b.position + b.nbytes for b in after.buffers if b.role == TEMPORARY]
+    assert max(ends) <= after.arena_bytes
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_outputs_and_state_have_the_same_bits(name: str, tmp_path: Path) -> None:
+    expected = results(name, compiled(trained(name).program, tmp_path), 1)
+    assert len(expected) > 2 * len(trained(name).step.updates)
+    for percent in BUDGETS[name]:
+        code = compiled(bounded(name, percent), tmp_path)
+        for threads in (1, 2):
+            assert results(name, code, threads) == expected, (percent, threads)
+
+
+@pytest.mark.parametrize(("name", "percent"), CASES)
+def test_the_text_parses_back(name: str, percent: int) -> None:
+    program = bounded(name, percent)
+    kernels = {f"sha256:{kernel.digest}": kernel for kernel in program.kernels}
+    constants = iter(program.constants)
+    parsed = parse_program(program.text, kernels.__getitem__, lambda _: next(constants))
+    assert parsed.text == program.text
+
+
+@pytest.mark.parametrize(("name", "percent"), CASES)
+def test_every_read_sees_the_value_that_the_whole_program_gives_it(name: str, percent: int) -> None:
+    """Each call as a term over the calls before it: both programs leave the same terms in their outputs."""
+    assert terms(bounded(name, percent)) == terms(trained(name).program)
+
+
+def terms(program: Program) -> dict[int, int]:
+    """The value numbers of the outputs; equal calls on equal values have equal numbers.
+
+    A temporary is read only where nothing that shares its bytes was written since.
+    """
+    numbers: dict[object, int] = _NUMBERS
+    values: dict[int, int] = {}
+    owners: dict[int, int] = {}
+    calls = 0
+    for step in program.steps:
+        assert isinstance(step, Call)
+        calls += 1
+        kernel = program.kernels[step.kernel]
+        pairs = list(zip(step.buffers, kernel.buffers, strict=True))
+        read: list[object] = []
+        for buffer, parameter in pairs:
+            held = program.buffers[buffer]
+            if held.role in (INPUT, PARAMETER, CONSTANT):
+                read.append((held.role, held.position))
+            else:
+                read.append(values.get(buffer, -1))
+                if held.role == TEMPORARY and not parameter.writable:
+                    lines = range(held.position, held.position + round_up(held.nbytes), 64)
+                    assert {owners.get(line) for line in lines} == {buffer}
+        number = numbers.setdefault((kernel.digest, tuple(read)), len(numbers))
+        for buffer, parameter in pairs:
+            if parameter.writable:
+                values[buffer] = number
+                held = program.buffers[buffer]
+                if held.role == TEMPORARY:
+                    owners.update(
+                        dict.fromkeys(range(held.position, held.position + round_up(held.nbytes), 64), buffer)
+                    )
+    assert calls == len(program.steps) > 0
+    outputs = {b.position: values[n] for n, b in enumerate(program.buffers) if b.role == "output"}
+    assert outputs
+    return outputs
+
+
+_NUMBERS: dict[object, int] = {}
+
+
+def test_an_impossible_budget_is_refused_and_the_size_named_is_met() -> None:
+    program = trained("digits_cnn").program
+    with pytest.raises(MemoryBudgetError) as caught:
+        recompute(program, program.arena_bytes // 100)
+    error = caught.value
+    assert error.found is not None and error.expected == f"at most {program.arena_bytes // 100} bytes"
+    least = int(error.found.split()[0])
+    assert program.arena_bytes // 100 < least < program.arena_bytes
+    assert recompute(program, least).arena_bytes <= least
+
+
+def test_a_budget_that_fits_changes_nothing_and_the_choice_is_repeated() -> None:
+    program = trained("nano_gpt").program
+    assert recompute(program, program.arena_bytes) is program
+    again = recompute(program, program.arena_bytes * 60 // 100)
+    assert again.text == bounded("nano_gpt", 60).text
+
+
+def test_an_artifact_with_a_budget_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = cpu.best_machine()
+    assert machine is not None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def build(folder: str, budget: int | None) -> Config:
+        built = repro.build(
+            GOLDEN / "digits_mlp" / "forward.onnx", tmp_path / folder, bind={"N": 16}, targets=machine.name,
+            memory_budget=budget, loss="softmax_cross_entropy",
+        )  # fmt: skip
+        return built.config
+
+    whole, small = build("whole", None), build("small", BUDGET)
+    assert (whole.build.memory_budget, small.build.memory_budget) == (None, BUDGET)
+    assert whole.entries == small.entries and whole.golden == small.golden
+    assert whole.targets[0].entries[-1].program != small.targets[0].entries[-1].program
+    passes = [[each.name for each in config.passes[-1].passes] for config in (whole, small)]
+    assert passes[1] == [*passes[0], "recompute"]
+    report = repro.verify(tmp_path / "small", targets=machine.name)
+    assert report.exit_code == 0, report.summary
+    with pytest.raises(repro.ReproError, match="by entry infer"):
+        build("none", 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("65536", 65536), ("512MiB", 512 << 20), ("2GB", 2 * 10**9), ("3kB", 3000), ("0", 0), ("7B", 7)],
+)
+def test_sizes_on_the_command_line(text: str, size: int) -> None:
+    options = parser().parse_args(["build", "model.onnx", "--memory-budget", text])
+    assert options.memory_budget == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1.5GB", "1 GB", "1TB", "9007199254740992", "1mib", "٣"])
+def test_words_that_are_no_size(text: str) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["build", "model.onnx", "--memory-budget", text])
