@@ -22,7 +22,8 @@ def build(name: str, folder: Path, memory_budget: int | None = None) -> repro.Lo
     optimizer, _ = MODELS[name]
     return repro.build(
         ROOT / "golden" / name / "forward.onnx", folder, bind={"N": BATCH}, loss="softmax_cross_entropy",
-        optimizer=optimizer, learning_rate=0.01, targets=[machine.name for machine in HERE], memory_budget=memory_budget,
+        optimizer=optimizer, learning_rate=0.01, targets=[machine.name for machine in HERE],
+        memory_budget=memory_budget,
     )  # fmt: skip
 
 
