@@ -19,7 +19,6 @@ from mpmath import (
     factorial,
     floor,
     log,
-    mp,
     mpf,
     pi,
     sin,
@@ -28,13 +27,14 @@ from mpmath import (
     tan,
     tanh,
     taylor,
+    workprec,
 )
 
 Real = Any
 """An mpf: mpmath carries no types."""
 
-_CONTEXT: Any = mp
-_CONTEXT.prec = 500
+PRECISION = 500
+"""Bits."""
 
 HEADER = '''"""Constants of the screens: printed by proofs/generate.py, never edited by hand."""
 
@@ -177,7 +177,8 @@ SECTIONS = (exponentials, logarithms, trigonometry, tiny_arguments, roots, error
 
 def module_text() -> str:
     """The whole of constants.py."""
-    return HEADER + "".join("\n" + "\n".join(section()) + "\n" for section in SECTIONS)
+    with workprec(PRECISION):
+        return HEADER + "".join("\n" + "\n".join(section()) + "\n" for section in SECTIONS)
 
 
 def main() -> None:

@@ -8,11 +8,13 @@ import pkgutil
 import sys
 from pathlib import Path
 
-from mpmath import mp
+from mpmath import workprec
 
 import tools.constants
 
 ROOT = Path(__file__).resolve().parents[2]
+PRECISION = 300
+"""Bits."""
 HELPERS = ("__main__", "minimax", "printing", "rational")
 
 
@@ -24,9 +26,9 @@ def names() -> list[str]:
 
 def text_of(name: str) -> tuple[Path, str]:
     """The file that a module describes, and what belongs into it."""
-    module = importlib.import_module(f"tools.constants.{name}")
-    mp.prec = 300
-    return ROOT / module.PATH, "\n".join(module.lines()) + "\n"
+    with workprec(PRECISION):
+        module = importlib.import_module(f"tools.constants.{name}")
+        return ROOT / module.PATH, "\n".join(module.lines()) + "\n"
 
 
 def main(arguments: list[str]) -> int:
