@@ -12,8 +12,9 @@ import pytest
 from repro.ir import index as ix
 from repro.ir.loops import BufferParameter, Chain, Exact, Kernel, Lanes, Store, apply, convert, load, reduce
 from repro.ir.schedule import Schedule
-from repro.ir.types import F16, F32, F64, I32
+from repro.ir.types import F16, F32, F64, I32, DType
 from repro.machines import SM_80
+from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
 from repro.targets.gpu import emit_ptx
 
 FORBIDDEN = (r"\.approx", r"\.ftz", r"\b(add|sub|mul)\.f(32|64)\b", r"\b(div|sqrt|fma|mad)\.f(32|64)\b", r"call")
@@ -48,19 +49,36 @@ def rows() -> Kernel:
     return Kernel((*buffers, *[BufferParameter(F32, 64, True)] * 3), (), (r,), 0, stores)
 
 
-@pytest.mark.parametrize("kernel", [elementwise(), rows()], ids=["elementwise", "rows"])
+def functions(dtype: DType) -> Kernel:
+    """Every elementary function of a type: sides that are seldom taken, and tables."""
+    i = ix.axis(0, 64)
+    x, y = load(dtype, 0, i), load(dtype, 1, i)
+    values = [
+        *(function(x) for function in FUNCTIONS.values()),
+        *(function(x, y) for function in BINARY_FUNCTIONS.values()),
+    ]
+    buffers = [BufferParameter(dtype, 64, n >= 2) for n in range(2 + len(values))]
+    return Kernel(tuple(buffers), (), (i,), 0, tuple(Store(2 + n, i, value) for n, value in enumerate(values)))
+
+
+KERNELS = pytest.mark.parametrize(
+    "kernel", [elementwise(), rows(), functions(F32), functions(F64)], ids=["elementwise", "rows", "f32", "f64"]
+)
+
+
+@KERNELS
 def test_ptx_rounds_every_operation_once(kernel: Kernel, tmp_path: Path) -> None:
     text = emit_ptx(kernel, Schedule(None, 1, 1), SM_80)
     assert f".visible .entry k_{kernel.digest[:16]}(" in text
     assert ".target sm_80" in text and ".version 8.0" in text
-    assert re.search(r"fma\.rn\.f32", text)
+    assert re.search(r"fma\.rn\.f(32|64)", text)
     for pattern in FORBIDDEN:
         assert not re.search(pattern, text), re.search(f".*{pattern}.*", text)
     assert text == emit_ptx(kernel, Schedule(None, 1, 1), SM_80)
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
-@pytest.mark.parametrize("kernel", [elementwise(), rows()], ids=["elementwise", "rows"])
+@KERNELS
 def test_ptxas_takes_it(kernel: Kernel, tmp_path: Path) -> None:
     source = tmp_path / "kernel.ptx"
     source.write_text(emit_ptx(kernel, Schedule(None, 1, 1), SM_80))
