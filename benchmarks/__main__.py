@@ -1,12 +1,16 @@
-"""python -m benchmarks: every measurement, one after another."""
+"""python -m benchmarks: the measurements that need no extra, one after another.
+
+`benchmarks.train_step` needs PyTorch and is run by itself.
+"""
 
 from __future__ import annotations
 
-from benchmarks import dot
+from benchmarks import dot, elementary
 
 
 def main() -> None:
     dot.main([])
+    elementary.main([])
 
 
 if __name__ == "__main__":
