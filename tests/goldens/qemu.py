@@ -102,9 +102,11 @@ class Runner:
         command = [COMPILER, "-O1", "-static", "-o", self.program, self.folder / "main.c", *objects, "-lpthread", "-lm"]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
-    def run(self, inputs: Mapping[str, Array], threads: int) -> dict[str, Array]:
-        """The outputs, and the state after the run, by name."""
-        given = match(inputs, self.entry.inputs)
+    def run(
+        self, inputs: Mapping[str, Array], threads: int, state: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """The outputs, and the state after the run, by name. Tensors that `state` lacks are as the artifact has them."""
+        given, now = match(inputs, self.entry.inputs), state or {}
         weights = [self.stored.config.weights[position] for position in self.entry.weights]
         image = bytearray(self.size)
         program = self.compiled.program
@@ -113,7 +115,9 @@ class Runner:
             if buffer.role == INPUT:
                 data = given[buffer.position].tobytes()
             elif buffer.role == PARAMETER:
-                data = bytes(self.stored.by_digest(weights[buffer.position].digest))
+                weight = weights[buffer.position]
+                known = now.get(weight.name)
+                data = bytes(self.stored.by_digest(weight.digest)) if known is None else tensors.to_bytes(known)
             elif buffer.role == CONSTANT:
                 data = program.constants[buffer.position]
             image[offset : offset + len(data)] = data

@@ -3,43 +3,75 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import repro
+from repro.artifact.reading import open_artifact
+from repro.ir.types import Array
+from tests.goldens import qemu
 from tests.targets.native import HERE
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS, BATCH = 100, 16
+STEPS, FEW, BATCH = 100, 10, 16
 MODELS = {"digits_mlp": ("adamw", (64,)), "digits_cnn": ("nesterov", (1, 8, 8))}
 KEPT = 0.9
 """The part of the arena that a budget allows."""
 
 
-def build(name: str, folder: Path, memory_budget: int | None = None) -> repro.LoadedArtifact:
+def build(
+    name: str, folder: Path, targets: Sequence[str] = (), memory_budget: int | None = None
+) -> repro.LoadedArtifact:
     optimizer, _ = MODELS[name]
     return repro.build(
         ROOT / "golden" / name / "forward.onnx", folder, bind={"N": BATCH}, loss="softmax_cross_entropy",
-        optimizer=optimizer, learning_rate=0.01, targets=[machine.name for machine in HERE],
+        optimizer=optimizer, learning_rate=0.01, targets=targets or [machine.name for machine in HERE],
         memory_budget=memory_budget,
     )  # fmt: skip
 
 
-def state_after(artifact: repro.LoadedArtifact, shape: tuple[int, ...], target: str, threads: int) -> str:
-    """sha256 of the losses and the whole state after the steps."""
+def batches(name: str, steps: int) -> list[dict[str, Array]]:
+    """The inputs of each step."""
     with np.load(ROOT / "examples" / "data" / "digits.npz") as data:
-        x, y = data["x"].reshape(-1, *shape).astype(np.float32), data["y"]
-    digest = hashlib.sha256()
+        x, y = data["x"].reshape(-1, *MODELS[name][1]).astype(np.float32), data["y"]
+    rows = [(np.arange(BATCH) + step * BATCH) % len(x) for step in range(steps)]
+    return [{"input": x[taken], "labels": y[taken]} for taken in rows]
+
+
+def digest(losses: Sequence[Array], state: Mapping[str, Array]) -> str:
+    """sha256 of the losses and the whole state."""
+    made = hashlib.sha256()
+    for loss in losses:
+        made.update(loss.tobytes())
+    for name, array in sorted(state.items()):
+        made.update(name.encode() + array.tobytes())
+    return made.hexdigest()
+
+
+def after(artifact: repro.LoadedArtifact, name: str, target: str, threads: int, steps: int = STEPS) -> str:
+    """The digest of losses and state after the steps."""
     with artifact.session("train_step", target, threads) as session:
-        for step in range(STEPS):
-            rows = (np.arange(BATCH) + step * BATCH) % len(x)
-            digest.update(session.run({"input": x[rows], "labels": y[rows]})["loss"].tobytes())
-        for name, array in sorted(session.state.items()):
-            digest.update(name.encode() + array.tobytes())
-        assert session.state["step"] == STEPS
-    return digest.hexdigest()
+        losses = [session.run(inputs)["loss"] for inputs in batches(name, steps)]
+        assert session.state["step"] == steps
+        return digest(losses, session.state)
+
+
+def after_emulated(artifact: repro.LoadedArtifact, name: str, folder: Path, threads: int, steps: int) -> str:
+    """The same of the artifact's AArch64 objects; the state goes from one run of them to the next."""
+    folder.mkdir()
+    runner = qemu.Runner(open_artifact(artifact.folder), folder, artifact.entries["train_step"])
+    state, losses = artifact.initial_state("train_step"), list[Array]()
+    for inputs in batches(name, steps):
+        found = runner.run(inputs, threads, state)
+        losses.append(found.pop("loss"))
+        assert found.keys() < state.keys()
+        state |= found
+    assert state["step"] == steps
+    return digest(losses, state)
 
 
 def arena(artifact: repro.LoadedArtifact) -> int:
@@ -50,17 +82,38 @@ def arena(artifact: repro.LoadedArtifact) -> int:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_hundred_steps_are_the_same_bits_everywhere(name: str, tmp_path: Path) -> None:
-    shape = MODELS[name][1]
     artifact = build(name, tmp_path / "kept")
     found = {
-        (machine.name, threads): state_after(artifact, shape, machine.name, threads)
+        (machine.name, threads): after(artifact, name, machine.name, threads)
         for machine in HERE
         for threads in (1, 2, 5)
     }
     if name == "digits_mlp":
-        found["reference", 1] = state_after(artifact, shape, "reference", 1)
+        found["reference", 1] = after(artifact, name, "reference", 1)
     within = build(name, tmp_path / "within", memory_budget=int(KEPT * arena(artifact)))
     assert arena(within) < arena(artifact)
-    found["within a budget", 2] = state_after(within, shape, "cpu", 2)
+    found["within a budget", 2] = after(within, name, "cpu", 2)
     assert len(found) >= 4
     assert len(set(found.values())) == 1, found
+
+
+def _same_under_emulation(name: str, folder: Path, steps: int, threads: Sequence[int]) -> None:
+    missing = qemu.missing_tools()
+    if missing and os.environ.get("CI") != "true":
+        pytest.skip(f"not run: {', '.join(missing)} missing (Debian: qemu-user-static gcc-aarch64-linux-gnu)")
+    here = HERE[0].name
+    artifact = build(name, folder / "made", tuple({here: None, "cpu/aarch64": None}))
+    expected = after(artifact, name, here, 2, steps)
+    for count in threads:
+        assert after_emulated(artifact, name, folder / f"threads-{count}", count, steps) == expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ten_steps_of_its_aarch64_objects_are_those_bits(name: str, tmp_path: Path) -> None:
+    _same_under_emulation(name, tmp_path, FEW, (2,))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", MODELS)
+def test_a_hundred_steps_of_its_aarch64_objects_are_those_bits(name: str, tmp_path: Path) -> None:
+    _same_under_emulation(name, tmp_path, STEPS, (1, 2, 5))
