@@ -105,7 +105,7 @@ class Runner:
     def run(
         self, inputs: Mapping[str, Array], threads: int, state: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """The outputs, and the state after the run, by name. Tensors that `state` lacks are as the artifact has them."""
+        """The outputs and the state after the run, by name. Tensors that `state` lacks are as the artifact has them."""
         given, now = match(inputs, self.entry.inputs), state or {}
         weights = [self.stored.config.weights[position] for position in self.entry.weights]
         image = bytearray(self.size)
