@@ -191,7 +191,8 @@ class Origin:
     """Where drift begins: the nodes (one, or a fused group) that got equal inputs and made `value` different.
 
     `fed`: seen with golden values fed to it, further down than the first difference of the run; False: seen in
-    the run itself. `sources` are the digests of what it read, equal on both sides.
+    the run itself. `sources` are the digests of what it read, equal on both sides. `notes` say what a reader has to
+    know: that the types differ, that ONNX leaves the node's results open.
     """
 
     kind: Kind
@@ -203,6 +204,7 @@ class Origin:
     fed: bool = False
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     causes: tuple[Cause, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
