@@ -8,7 +8,7 @@ hexadecimal; so a build can be repeated where a default has changed since.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 from repro.errors import ReproError
@@ -70,14 +70,14 @@ def _fields(what: str, table: Mapping[str, type[Any]], kind: str) -> tuple[type[
     return table[kind], {each.name: each.name for each in dataclasses.fields(table[kind])}
 
 
-def _text(value: bool | int | float | str | tuple[str, ...]) -> str:
+def _text(value: bool | int | float | str | tuple[str, ...] | tuple[float, ...]) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case float():
             return value.hex()
         case tuple():
-            return ",".join(value)
+            return ",".join(_text(part) for part in value)
         case _:
             return str(value)
 
@@ -89,10 +89,9 @@ def _value(name: str, kind: Any, given: Any) -> Any:
         if "bool" in wanted:
             return {"true": True, "false": False, True: True, False: False}[given]
         if "tuple" in wanted:
-            parts = given.split(",") if isinstance(given, str) else given
-            return tuple(str(part) for part in parts if part)
+            return _several(given, _float if "float" in wanted else str)
         if "float" in wanted:
-            return _float(given) if isinstance(given, str) else float(given)
+            return _float(given)
         if "int" in wanted:
             return int(given, 0) if isinstance(given, str) else _whole(given)
     except (KeyError, TypeError, ValueError):
@@ -100,8 +99,14 @@ def _value(name: str, kind: Any, given: Any) -> Any:
     return str(given)
 
 
-def _float(text: str) -> float:
-    return float.fromhex(text) if "0x" in text.lower() else float(text)
+def _several(given: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """The elements of a sequence, of a text with commas, or one number."""
+    parts = given.split(",") if isinstance(given, str) else given if hasattr(given, "__iter__") else (given,)
+    return tuple(kind(part) for part in parts if part != "")
+
+
+def _float(given: Any) -> float:
+    return float.fromhex(given) if isinstance(given, str) and "0x" in given.lower() else float(given)
 
 
 def _whole(given: Any) -> int:

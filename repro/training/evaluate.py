@@ -20,7 +20,6 @@ from repro.ir.graph import Graph, argument
 from repro.ir.types import Array, TensorType, parse_type, to_storage
 from repro.ops import convert_to
 from repro.ops.record import evaluate
-from repro.train_step.losses import SoftmaxCrossEntropy
 from repro.train_step.problem import LABELS, WEIGHT, TrainOptions, computing
 from repro.training.data import Arrays, fit
 
@@ -29,7 +28,7 @@ INFER = "infer"
 
 def ignored_label(options: TrainOptions | None) -> int | None:
     """The label that counts for nothing in the loss, where there is one."""
-    return options.loss.ignore_index if options and isinstance(options.loss, SoftmaxCrossEntropy) else None
+    return options.loss.ignored_label if options else None
 
 
 class Evaluator:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,31 +68,75 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
 }
 """Case -> our optimizer and options, PyTorch's class and options. The learning rate is PyTorch's default for all."""
 
-LOSSES: dict[str, tuple[str, tuple[int, ...]]] = {
-    "softmax_cross_entropy": ("cross_entropy", (6, 4)),
-    "softmax_cross_entropy_planes": ("cross_entropy", (3, 4, 2, 2)),
-    "nll": ("nll_loss", (6, 4)),
-    "mse": ("mse_loss", (6, 4)),
-    "l1": ("l1_loss", (6, 4)),
-    "bce": ("binary_cross_entropy", (6, 4)),
-    "bce_with_logits": ("binary_cross_entropy_with_logits", (6, 4)),
+
+@dataclass(frozen=True)
+class LossCase:
+    """A loss of ours with options, PyTorch's function with its own, and the output's shape."""
+
+    loss: str
+    function: str
+    shape: tuple[int, ...]
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    theirs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+POSITIVE = (0.5, 1.0, 2.0, 3.5)
+LOSSES: dict[str, LossCase] = {
+    "softmax_cross_entropy": LossCase("softmax_cross_entropy", "cross_entropy", (6, 4)),
+    "softmax_cross_entropy_planes": LossCase("softmax_cross_entropy", "cross_entropy", (3, 4, 2, 2)),
+    "smoothed": LossCase(
+        "softmax_cross_entropy", "cross_entropy", (6, 4), {"label_smoothing": 0.1}, {"label_smoothing": 0.1}
+    ),
+    "smoothed_planes": LossCase(
+        "softmax_cross_entropy", "cross_entropy", (3, 4, 2, 2), {"label_smoothing": 0.3}, {"label_smoothing": 0.3}
+    ),
+    "soft": LossCase("softmax_cross_entropy", "cross_entropy", (6, 4), {"soft_labels": True}),
+    "soft_smoothed_planes": LossCase(
+        "softmax_cross_entropy",
+        "cross_entropy",
+        (3, 4, 2, 2),
+        {"soft_labels": True, "label_smoothing": 0.2},
+        {"label_smoothing": 0.2},
+    ),
+    "nll": LossCase("nll", "nll_loss", (6, 4)),
+    "mse": LossCase("mse", "mse_loss", (6, 4)),
+    "l1": LossCase("l1", "l1_loss", (6, 4)),
+    "bce": LossCase("bce", "binary_cross_entropy", (6, 4)),
+    "bce_with_logits": LossCase("bce_with_logits", "binary_cross_entropy_with_logits", (6, 4)),
+    "bce_with_logits_positive": LossCase(
+        "bce_with_logits",
+        "binary_cross_entropy_with_logits",
+        (6, 4),
+        {"pos_weight": (2.5,)},
+        {"pos_weight": np.array([2.5])},
+    ),
+    "bce_with_logits_positives": LossCase(
+        "bce_with_logits",
+        "binary_cross_entropy_with_logits",
+        (6, 4),
+        {"pos_weight": POSITIVE},
+        {"pos_weight": np.array(POSITIVE)},
+    ),
 }
-"""Case -> PyTorch's function, the output's shape."""
 
 CLIPPING = {"below": 100.0, "above": 0.25}
 
 
 def loss_operands(case: str, weighted: bool) -> dict[str, Any]:
     """Output, labels and weights of a case; they hold what the losses treat on its own."""
-    _, shape = LOSSES[case]
+    loss, shape, options = LOSSES[case].loss, LOSSES[case].shape, LOSSES[case].options
     generator = np.random.default_rng([*case.encode(), weighted])
     x = generator.standard_normal(shape)
-    if "cross_entropy" in case or case == "nll":
+    if "soft_labels" in options:
+        labels = generator.random(shape)
+        labels /= labels.sum(axis=1, keepdims=True)
+        return {"x": x, "labels": labels, "weight": generator.random(shape[1]) + 0.1}
+    if loss in ("softmax_cross_entropy", "nll"):
         labels = generator.integers(0, shape[1], (shape[0], *shape[2:]))
         labels.reshape(-1)[1] = -100
         return {"x": x, "labels": labels, "weight": generator.random(shape[1]) + 0.1}
     labels = generator.random(shape)
-    if case == "bce":
+    if loss == "bce":
         x = generator.random(shape)
         x[0], labels[0] = (0.0, 1.0, 0.0, 1.0), (0.0, 1.0, 1.0, 0.0)
     else:
@@ -135,12 +180,13 @@ def _optimizers(torch: Any) -> dict[str, Any]:
 
 def _losses(torch: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for case, (name, _) in LOSSES.items():
-        function: Callable[..., Any] = getattr(torch.nn.functional, name)
+    for case, each in LOSSES.items():
+        function: Callable[..., Any] = getattr(torch.nn.functional, each.function)
         for weighted in (False, True):
             given = loss_operands(case, weighted)
             x = torch.tensor(given["x"], requires_grad=True)
-            extra = {"weight": torch.tensor(given["weight"])} if weighted else {}
+            extra = {name: torch.tensor(v) if isinstance(v, np.ndarray) else v for name, v in each.theirs.items()}
+            extra |= {"weight": torch.tensor(given["weight"])} if weighted else {}
             loss = function(x, torch.tensor(given["labels"]), **extra)
             loss.backward()
             found[f"loss/{case}/{weighted}"] = flat([loss.detach().numpy(), x.grad.numpy()])
