@@ -33,6 +33,10 @@ class Peer(Protocol):
         """The executors that an audit runs unless told otherwise, plainest first. Does not import the runtime."""
         ...
 
+    def named(self) -> tuple[Executor, ...]:
+        """Further executors, which run only when asked for by name: slow ones, or near doubles of `variants`."""
+        ...
+
     def versions(self) -> Mapping[str, Json]:
         """The libraries that run and their versions. Raises PeerError(MISSING) where one is not installed."""
         ...
