@@ -4,7 +4,8 @@
                                     [--rounds 5]
 
 Needs the `torch` extra. The ratio is PyTorch's time over ours by medians; memory is what the process holds resident at
-its greatest, less what it held before the first step, each side in a process of its own.
+its greatest, less what it held before the first step, each side in a process of its own. A traced step is a step of
+ours and its line in a trace with the digest of the whole state, as `repro train --trace` writes it.
 """
 
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false
@@ -30,8 +31,13 @@ from rich.console import Console
 from rich.table import Table
 
 import repro
+from repro.training.trace import Detail, TraceWriter
 
 RATE = 1e-3
+TRACED = "repro, traced"
+ORDERS = (("repro", TRACED, "PyTorch"), (TRACED, "repro", "PyTorch"))
+SETTLE = 0.3
+"""Seconds after a step of PyTorch, whose threads spin on for a while: they would cost whoever comes next."""
 
 
 def network(options: argparse.Namespace):
@@ -104,8 +110,18 @@ class Repro:
         ids, labels = data(options)
         self.inputs = {"ids": ids, "labels": labels}
 
+        header = {"tensors": len(self.session.state_views())}
+        self.writer = TraceWriter(folder / "gpt.trace", header, 0, False, Detail(), options.threads)
+        self.steps = 0
+
     def step(self) -> float:
         return float(self.session.run(self.inputs)["loss"])
+
+    def traced(self) -> float:
+        loss = self.session.run(self.inputs)["loss"]
+        self.steps += 1
+        self.writer.add(self.steps, loss, self.inputs, self.session.state_views())
+        return float(loss)
 
 
 SIDES = {"repro": Repro, "PyTorch": Torch}
@@ -150,14 +166,17 @@ def measured(options: argparse.Namespace, folder: Path, words: list[str]) -> dic
         command = [sys.executable, "-m", "benchmarks.train_step", *words, "--side", name, "--folder", str(folder)]
         found[name] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         found[name]["times"] = []
-    sides = {name: side(options, folder) for name, side in SIDES.items()}
-    for side in sides.values():
-        side.step()
-    for _ in range(options.rounds):
-        for name, side in sides.items():
+    ours, theirs = Repro(options, folder), Torch(options, folder)
+    steps = {"repro": ours.step, TRACED: ours.traced, "PyTorch": theirs.step}
+    found[TRACED] = {"times": []}
+    for step in steps.values():
+        step()
+    for number in range(options.rounds):
+        for name in ORDERS[number % 2]:
             start = time.perf_counter()
-            side.step()
+            steps[name]()
             found[name]["times"].append(time.perf_counter() - start)
+        time.sleep(SETTLE)
     return found
 
 
@@ -185,15 +204,16 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         built = prepare(options, Path(name))
         found = measured(options, Path(name), words)
-    table = Table("", "s a step", "MiB", "loss of steps 1 to 3", title=f"GPT training step, {options.threads} threads")
-    for name, side in found.items():
-        losses = " ".join(f"{loss:.6f}" for loss in side["losses"])
-        table.add_row(name, f"{statistics.median(side['times']):.3f}", f"{side['memory']:.0f}", losses)
+    times = {name: statistics.median(side["times"]) for name, side in found.items()}
     ours, theirs = found["repro"], found["PyTorch"]
-    ratio = statistics.median(theirs["times"]) / statistics.median(ours["times"])
-    table.add_row(
-        "PyTorch / repro", f"{ratio:.3f}", f"{theirs['memory'] / ours['memory']:.2f}", f"built in {built:.1f} s"
-    )
+    table = Table("", "s a step", "MiB", "loss of steps 1 to 3", title=f"GPT training step, {options.threads} threads")
+    for name in SIDES:
+        losses = " ".join(f"{loss:.6f}" for loss in found[name]["losses"])
+        table.add_row(name, f"{times[name]:.3f}", f"{found[name]['memory']:.0f}", losses)
+    table.add_row(TRACED, f"{times[TRACED]:.3f}", "", "")
+    memory = f"{theirs['memory'] / ours['memory']:.2f}"
+    table.add_row("PyTorch / repro", f"{times['PyTorch'] / times['repro']:.3f}", memory, f"built in {built:.1f} s")
+    table.add_row("traced / repro", f"{times[TRACED] / times['repro']:.3f}", "", "")
     Console(width=100).print(table)
 
 

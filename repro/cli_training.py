@@ -15,6 +15,10 @@ from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED
 from repro.progress import TrainingProgress
 
 
+def _steps(text: str) -> tuple[int, ...]:
+    return tuple(count(word) for word in text.split(","))
+
+
 def _train_parser(commands: Any) -> None:
     made = command(commands, "train", train, "train an artifact that was built with --loss")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
@@ -35,6 +39,12 @@ def _train_parser(commands: Any) -> None:
         "--trace-state-every", type=count, default=1, metavar="N", help="digest the state of each Nth step"
     )
     made.add_argument("--trace-tensors", action="store_true", help="each traced state has each tensor's digest too")
+    made.add_argument(
+        "--trace-nodes-every", type=count, metavar="N", help="digest each node's value in each Nth step (slow)"
+    )
+    made.add_argument(
+        "--trace-nodes-at", type=_steps, default=(), metavar="STEP,...", help="digest each node's value in these steps"
+    )
     made.add_argument("--metrics", type=Path, metavar="FILE", help="default: metrics.jsonl beside the checkpoints")
     made.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, if there is one")
     made.add_argument("--target", default="cpu", metavar="NAME")
@@ -67,7 +77,8 @@ PARSERS = (_train_parser, _export_parser, _bisect_parser)
 _BISECT = ("artifact", "data", "left_checkpoint", "right_checkpoint", "left_target", "right_target", "threads")
 _TRAIN = (
     "epochs", "steps", "batch", "last", "seed", "validation", "evaluate_every", "checkpoint", "checkpoint_every",
-    "keep", "trace", "trace_state_every", "trace_tensors", "metrics", "resume", "target", "threads",
+    "keep", "trace", "trace_state_every", "trace_tensors", "trace_nodes_every", "trace_nodes_at", "metrics",
+    "resume", "target", "threads",
 )  # fmt: skip
 
 
@@ -131,11 +142,19 @@ def _bisection_lines(found: driver.Bisection) -> Iterator[str]:
         yield f"state tensors that differ: {', '.join(found.tensors)}"
     for each in found.values:
         yield from _difference_lines(f"state tensor {each.name}", each)
+    if found.recorded is not None:
+        each = found.recorded
+        yield f"recorded {each.op}, from {each.source or 'no ONNX node'}: {each.type}"
+        yield from (f"  left   {each.left}", f"  right  {each.right}", *_operand_lines(each.operands))
     if found.node is not None:
         title = f"node {found.node.op}, from {found.node.source or 'no ONNX node'}"
         yield from _difference_lines(title, found.node.value)
-        for read in found.node.operands:
-            yield from (f"  reads {read.source}", f"    left   {read.left}", f"    right  {read.right}")
+        yield from _operand_lines(found.node.operands)
+
+
+def _operand_lines(operands: tuple[driver.Operand, ...]) -> Iterator[str]:
+    for read in operands:
+        yield from (f"  reads {read.source}", f"    left   {read.left}", f"    right  {read.right}")
 
 
 def _difference_lines(title: str, each: driver.TensorDifference) -> Iterator[str]:

@@ -24,6 +24,7 @@ from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session
 from repro.errors import ReproError
 from repro.frontend import load_source
+from repro.frontend.training_info import initialised
 from repro.ir.types import Array
 from repro.train_step import TrainOptions, training_of
 from repro.training import bisect as bisection
@@ -36,13 +37,14 @@ from repro.training.export import check_origin, exported
 from repro.training.loop import Progress as TrainingStep
 from repro.training.loop import Settings, Trained
 from repro.training.loop import train as train_loop
+from repro.training.nodes import Operand
 from repro.training.replay import Side
 from repro.version import VERSION
 
 __all__ = [
     "Bisection", "LoadedArtifact", "Progress", "ReproError", "Session", "bisect", "build", "cache", "default_cache",
     "describe", "diff", "export", "inspect", "load", "read_npz", "run", "train", "verify", "version", "write_npz",
-    "write_text", "TensorDifference", "TrainingStep",
+    "write_text", "Operand", "TensorDifference", "TrainingStep",
 ]  # fmt: skip
 
 Progress = Callable[[str, int, int], None]
@@ -82,6 +84,7 @@ def build(
     seed: int = 0,
     gradients: bool = False,
     memory_budget: int | None = None,
+    initialize: bool = False,
     force: bool = False,
     progress: Progress = _silent,
     **training: Any,
@@ -93,8 +96,9 @@ def build(
     `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random nodes that
     have none of their own. With `loss=...` there is an entry `train_step` (and, with `gradients`, one `gradients`);
     `optimizer`, `learning_rate` and the other options of `repro.train_step` go by name. `memory_budget` is the most
-    bytes of temporaries of each program: what does not fit is computed again, with the same bits. The identical
-    artifact at `out` is left alone; anything else there is replaced only with `force`. Raises ReproError.
+    bytes of temporaries of each program: what does not fit is computed again, with the same bits. With `initialize` the
+    initialization graphs of a model's training_info make its initializers. The identical artifact at `out` is left
+    alone; anything else there is replaced only with `force`. Raises ReproError.
     """
     folder = _output_folder(model, out)
     layout.check_place(folder, force)
@@ -104,8 +108,9 @@ def build(
             raise ReproError(f"the {what} is out of range", found=str(given), expected="0..2^64-1")
     if memory_budget is not None and not 0 <= memory_budget < 1 << 53:
         raise ReproError("the memory budget is out of range", found=str(memory_budget), expected="0..2^53-1 bytes")
+    source = load_source(model)
     request = building.Request(
-        model=load_source(model),
+        model=initialised(source, seed) if initialize else source,
         bind=dict(bind or {}),
         set=dict(set or {}),
         targets=building.expand_targets(names),
@@ -221,6 +226,8 @@ def train(
     trace: str | Path | None = None,
     trace_state_every: int = 1,
     trace_tensors: bool = False,
+    trace_nodes_every: int | None = None,
+    trace_nodes_at: Sequence[int] = (),
     metrics: str | Path | None = None,
     resume: bool = False,
     target: str = "cpu",
@@ -232,7 +239,9 @@ def train(
     `data` has an array for each input of the entry `train_step`, one row for each sample; their order in each epoch
     follows from `seed`; `last` says whether what does not fill a batch is dropped or padded. Checkpoints go into the
     folder `checkpoint`, the newest `keep` stay; `resume` goes on from the newest to the same bits as an unbroken run.
-    Ctrl-C ends the run after the step, with a checkpoint. Raises ReproError. See docs/training.md.
+    `trace` names a file for a line of each step; `trace_nodes_every` and `trace_nodes_at` say in which steps it has the
+    digest of each node's value. Ctrl-C ends the run after the step, with a checkpoint. Raises ReproError. See
+    docs/training.md.
     """
     settings = Settings(
         checkpoint=Path(checkpoint),
@@ -247,6 +256,8 @@ def train(
         trace=None if trace is None else Path(trace),
         trace_state_every=trace_state_every,
         trace_tensors=trace_tensors,
+        trace_nodes_every=trace_nodes_every,
+        trace_nodes_at=tuple(trace_nodes_at),
         metrics=None if metrics is None else Path(metrics),
         resume=resume,
         target=target,
@@ -254,7 +265,8 @@ def train(
     )
     held_out = None if validation is None else _arrays(validation)
     with _interrupts() as stopped:
-        return train_loop(load(path), _arrays(data), held_out, settings, progress or _unheard, stopped)
+        listener = progress or _unheard
+        return train_loop(load(path), _arrays(data), held_out, settings, listener, stopped, default_cache())
 
 
 def _unheard(step: TrainingStep) -> None:

@@ -102,11 +102,13 @@ class LoadedArtifact:
         stored = [
             to_storage(array, kind.type.dtype).reshape(-1) for array, kind in zip(values, parameters, strict=True)
         ]
-        compiled = compiled_program(self._stored, found, self._machine(target))
+        compiled = compiled_program(self._stored, found, self.target_name(target))
         return sessions.Session(found, sessions.open_cpu(compiled, stored, threads or cores()), parameters)
 
-    def _machine(self, target: str) -> str:
+    def target_name(self, target: str) -> str:
         """The full name of a target; `cpu` is the widest that the artifact has code for and this host runs."""
+        if target == "reference":
+            return target
         mine = [each.name for each in self.config.targets if each.name in CPUS]
         if target == "cpu":
             runnable = [name for name in mine if cpu.runs_here(CPUS[name]) is None]

@@ -159,7 +159,7 @@ class Session:
         return {name: array.copy() for name, array in self.state_views().items()}
 
     def state_views(self) -> dict[str, Array]:
-        """The parameters by name without copies, to be read, and not written, before the next run."""
+        """The parameters by name without copies, to be read and not written: a run gives them arrays of their own."""
         found: dict[str, Array] = {}
         for position, parameter in enumerate(self._parameters):
             array = self._executable.parameter(position)

@@ -87,11 +87,12 @@ class Buffers:
             self._unread[position] = value.reshape(-1).copy()
 
     def parameter(self, position: int) -> Array | None:
+        """A parameter's array, not to be written. Its next value will be in another one."""
         kept = self._unread.get(position)
         if kept is not None:
-            return kept.copy()
+            return kept
         number = self._numbers.get((PARAMETER, position))
-        return None if number is None or number not in self._arrays else self._arrays[number].copy()
+        return None if number is None else self._arrays.get(number)
 
     def check(self) -> None:
         """Raises InternalError where a run would read a parameter or an input that has no value."""

@@ -12,14 +12,15 @@ from repro.artifact.loaded import LoadedArtifact
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
 from repro.ir.types import Array
 from repro.training import checkpoint as checkpoints
-from repro.training import nodes
+from repro.training import digests, nodes
 from repro.training.compare import TensorDifference, differences
 from repro.training.data import Arrays
 from repro.training.nodes import NodeDifference
+from repro.training.recorded import RecordedDifference, recorded_difference, said
 from repro.training.replay import Replayed, Side, replay
-from repro.training.trace import Trace
+from repro.training.trace import HEADER_FIELDS, Trace
 
-FIELDS = ("inputs", "state", "loss")
+FIELDS = ("inputs", "state", "loss", "nodes")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Bisection:
     """Their values, where both sides' tensors could be had."""
     node: NodeDifference | None
     verdict: tuple[str, ...]
+    recorded: RecordedDifference | None = None
+    """The first value of the step whose digests in the two traces differ, where both have them."""
 
     @property
     def exit_code(self) -> int:
@@ -61,28 +64,40 @@ class Bisection:
 
 
 def compare(left: Trace, right: Trace) -> Bisection:
-    """The first differing step of two verified traces.
-
-    Where the headers are the same bytes, a line's `previous` holds all lines before it, so a binary search finds the
-    first that differs; else lines are compared one by one, without `previous`.
-    """
-    chained = left.lines[0] == right.lines[0]
+    """The first differing step of two verified traces, and its first differing node where both have its nodes."""
     first, steps = _common(left, right)
-    if chained:
-        position = _first_true(steps, lambda i: left.lines[1 + i] != right.lines[1 + i])
-    else:
-        position = next((i for i in range(steps) if _differing(left, right, first + 1 + i)), steps)
-    verdict = [] if chained else [_headers(left, right)]
+    position = _first_differing(left, right, first, steps)
+    headers = _headers(left, right)
+    verdict = [headers] if headers else []
     if position == steps:
         verdict.append(_agreement(left, right, steps))
         return Bisection(steps, None, (), None, None, (), (), None, tuple(verdict))
     step = first + 1 + position
     found = _differing(left, right, step)
-    fields = tuple(Field(n, str(_line(left, step)[n]), str(_line(right, step)[n])) for n in found)
+    fields = tuple(Field(n, *(_shown(_line(trace, step), n) for trace in (left, right))) for n in found)
     before = _state_before(left, right, step)
     verdict.append(_reason(found, step, before))
     known = _tensors_by_digest(left, right, step)
-    return Bisection(steps, step, fields, before[1], before[0], known, (), None, tuple(verdict))
+    node: RecordedDifference | None = None
+    if _have_nodes(left, right, step):
+        one, other = (_line(trace, step)["nodes"] for trace in (left, right))
+        node = recorded_difference(left.header["nodes"], one, other)
+        verdict.append(said(node, len(one), "the two traces"))
+    elif "inputs" not in found and before[1] is not None:
+        verdict.append(f"the traces have no digests of step {step}'s nodes: record them with --trace-nodes-at {step}")
+    return Bisection(steps, step, fields, before[1], before[0], known, (), None, tuple(verdict), node)
+
+
+def _first_differing(left: Trace, right: Trace, first: int, steps: int) -> int:
+    """Of the steps that both have, the position of the first that differs; `steps` if none does.
+
+    Where the headers are the same bytes, a line's `previous` holds all lines before it, so a binary search finds the
+    first line that differs. If it differs in what it records alone, and where the headers differ, values are compared.
+    """
+    position = 0
+    if left.lines[0] == right.lines[0]:
+        position = _first_true(steps, lambda i: left.lines[1 + i] != right.lines[1 + i])
+    return next((i for i in range(position, steps) if _differing(left, right, first + 1 + i)), steps)
 
 
 def _common(left: Trace, right: Trace) -> tuple[int, int]:
@@ -112,10 +127,21 @@ def _line(trace: Trace, step: int) -> Json:
 
 
 def _differing(left: Trace, right: Trace, step: int) -> list[str]:
-    """Fields of a step that differ; a state that one side did not digest is not compared."""
+    """Fields of a step that differ; what one side did not digest is not compared."""
     one, other = _line(left, step), _line(right, step)
-    names = [name for name in FIELDS if one[name] != other[name]]
-    return [name for name in names if name != "state" or None not in (one[name], other[name])]
+    both = (name for name in FIELDS if None not in (one.get(name), other.get(name)))
+    return [n for n in both if one[n] != other[n] and (n != "nodes" or _have_nodes(left, right, step))]
+
+
+def _have_nodes(left: Trace, right: Trace, step: int) -> bool:
+    """Whether both traces have the digests of a step's nodes, of the same graph."""
+    lines = (_line(left, step), _line(right, step))
+    return all("nodes" in line for line in lines) and left.header["nodes"] == right.header["nodes"]
+
+
+def _shown(line: Json, name: str) -> str:
+    """A field of a line; of all nodes' digests, their digest."""
+    return str(digests.of_digests(line[name]) if name == "nodes" else line[name])
 
 
 def _state_before(left: Trace, right: Trace, step: int) -> tuple[int | None, str | None]:
@@ -136,7 +162,10 @@ def _tensors_by_digest(left: Trace, right: Trace, step: int) -> tuple[str, ...]:
 
 
 def _headers(left: Trace, right: Trace) -> str:
-    names = [name for name in left.header if left.header[name] != right.header[name]]
+    """What makes them traces of different runs, if they are."""
+    names = [name for name in sorted(HEADER_FIELDS) if left.header[name] != right.header[name]]
+    if not names:
+        return ""
     said = "; ".join(f"{name}: {left.header[name]} and {right.header[name]}" for name in names if name != "tensors")
     return f"the traces are of different runs ({said or 'tensors'})"
 
@@ -148,12 +177,12 @@ def _agreement(left: Trace, right: Trace, steps: int) -> str:
 
 
 def _reason(found: list[str], step: int, before: tuple[int | None, str | None]) -> str:
-    if not found:
-        return f"step {step}: the lines differ in what they record, not in what was computed"
     if before[0] is not None and before[1] is None:
         return f"step {step}: the runs began from different states"
     if "inputs" in found:
         return f"step {step}: the data differs: the two runs were given different inputs"
+    if found == ["nodes"]:
+        return f"step {step}: loss and state are the same, and so are the inputs: a value on the way to them differs"
     where = "the step before it" if before[0] == step - 1 else f"step {before[0]}, the last one digested"
     return f"step {step}: inputs are the same, and so was the state after {where}: what was computed or kept differs"
 
@@ -196,16 +225,22 @@ def rerun(
     line, step = _line(trace, run.step), run.step
     inputs, (rows, root) = checkpoints.describe(run.inputs)[1], checkpoints.describe(run.after)
     theirs = {"inputs": inputs, "state": root, "loss": run.loss}
-    fields = tuple(Field(n, str(line[n]), theirs[n]) for n in FIELDS if line[n] not in (None, theirs[n]))
+    fields = tuple(Field(n, str(line[n]), theirs[n]) for n in theirs if line[n] not in (None, theirs[n]))
     stated = line.get("tensors")
     names = tuple(row[0] for row, mine in zip(rows, stated, strict=True) if row[2] != mine) if stated else ()
+    recorded, notes = None, []
+    if line.get("nodes") is not None:
+        made = nodes.recorder(artifact, trace.header["entry"], sides[1].target, sides[1].threads, cache)
+        recorded = recorded_difference(trace.header["nodes"], line["nodes"], made.digests(run.inputs, run.before))
+        notes.append(said(recorded, len(line["nodes"]), f"the trace and {sides[1].target}"))
     before = (step - 1, checkpoints.describe(run.before)[1])
     mine = _state_of(dataclasses.replace(run, parted=step), sides[0])
     values = differences(mine, run.after) if mine is not None else ()
     node = _node(artifact, trace, run, sides, cache)
-    verdict = (_reason([each.name for each in fields], step, before), _said(node, sides))
+    verdict = (_reason([each.name for each in fields], step, before), *notes, _said(node, sides))
     tensors = tuple(each.name for each in values) or names
-    return Bisection(step - run.started, step, fields, before[1], before[0], tensors, values, node, verdict)
+    steps = step - run.started
+    return Bisection(steps, step, fields, before[1], before[0], tensors, values, node, verdict, recorded)
 
 
 def _note(name: str, run: Replayed, side: Side) -> str:
@@ -228,7 +263,7 @@ def _node(
     artifact: LoadedArtifact, trace: Trace, run: Replayed, sides: tuple[Side, Side], cache: Cache | None
 ) -> NodeDifference | None:
     entry = artifact.entry_graph(trace.header["entry"])
-    left, right = (nodes.runner(side.target, side.threads, cache) for side in sides)
+    left, right = (nodes.runner(artifact.target_name(side.target), side.threads, cache) for side in sides)
     return nodes.first_difference(entry, run.inputs, run.before, left, right)
 
 

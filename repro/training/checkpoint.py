@@ -24,7 +24,8 @@ from repro.errors import EXIT_MISMATCH, ReproError
 from repro.ir.types import F8E4M3FNUZ, F8E5M2FNUZ, Array
 from repro.training import digests
 
-FORMAT = "repro-checkpoint/1"
+FORMAT = "repro-checkpoint/2"
+"""Version 1 had digests of sha256 for tensors."""
 _NAME = re.compile(r"step-(\d{8,})\.json")
 _UNKNOWN_TO_SAFETENSORS = (F8E4M3FNUZ, F8E5M2FNUZ)
 """They are kept as bytes; the document has their type."""
@@ -154,7 +155,8 @@ def _document(path: Path) -> Document:
     value = decode(files.read_file(path, "the checkpoint"), f"the checkpoint {path}")
     expected = {field.name for field in dataclasses.fields(Document)} | {"digest"}
     if not isinstance(value, dict) or value.get("format") != FORMAT or set(value) != expected:
-        raise ReproError("not a checkpoint", found=str(path), expected=f"a document of {FORMAT}")
+        stated = f" of {value['format']}" if isinstance(value, dict) and "format" in value else ""
+        raise ReproError("not a checkpoint", found=f"{path}{stated}", expected=f"a document of {FORMAT}")
     fields: dict[str, Json] = {name: item for name, item in value.items() if name != "digest"}
     if sha256(encode(fields)) != value["digest"]:
         raise _damaged(path, sha256(encode(fields)), str(value["digest"]))

@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.artifact import files
+from repro.artifact.cache import Cache
 from repro.artifact.canonical import Json
 from repro.artifact.config import Entry
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session
+from repro.artifact.workers import cores
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.train_step.assemble import TRAIN_STEP
 from repro.training import checkpoint as checkpoints
-from repro.training import data, digests, trace
+from repro.training import data, digests, nodes, trace
 from repro.training.checkpoint import Checkpoint, Document
 from repro.training.data import Arrays, Batches
 from repro.training.evaluate import Evaluator, ignored_label
 from repro.training.metrics import MetricsWriter
+from repro.training.nodes import Recorder
 
 Metrics = dict[str, float | int]
 
@@ -42,6 +45,8 @@ class Settings:
     trace: Path | None = None
     trace_state_every: int = 1
     trace_tensors: bool = False
+    trace_nodes_every: int | None = None
+    trace_nodes_at: tuple[int, ...] = ()
     metrics: Path | None = None
     resume: bool = False
     target: str = "cpu"
@@ -53,12 +58,22 @@ class Settings:
         counts = {
             "epochs": self.epochs, "steps": self.steps, "keep": self.keep, "evaluate-every": self.evaluate_every,
             "checkpoint-every": self.checkpoint_every, "trace-state-every": self.trace_state_every,
+            "trace-nodes-every": self.trace_nodes_every,
+            "trace-nodes-at": min(self.trace_nodes_at, default=None),
         }  # fmt: skip
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise ReproError(f"--{name} is out of range", found=str(count), expected="1 or more")
         if not 0 <= self.seed < 1 << 64:
             raise ReproError("the seed is out of range", found=str(self.seed), expected="0..2^64-1")
+        if self.trace is None and self.detail.any_nodes:
+            raise ReproError("nodes are recorded in a trace", next="name one with --trace")
+
+    @property
+    def detail(self) -> trace.Detail:
+        """What the lines of the trace have."""
+        at = frozenset(self.trace_nodes_at)
+        return trace.Detail(self.trace_state_every, self.trace_tensors, self.trace_nodes_every, at)
 
 
 @dataclass(frozen=True)
@@ -91,9 +106,13 @@ def train(
     settings: Settings,
     tell: Callable[[Progress], None],
     stopped: Callable[[], bool],
+    cache: Cache | None = None,
 ) -> Trained:
-    """Train until the end, or until `stopped` says so after a step; then there is a checkpoint. Raises ReproError."""
-    run = _Run(artifact, arrays, settings)
+    """Train until the end, or until `stopped` says so after a step; then there is a checkpoint. Raises ReproError.
+
+    `cache` keeps the code that shows what nodes compute, where the trace records it.
+    """
+    run = _Run(artifact, arrays, settings, cache)
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(artifact.session(TRAIN_STEP, settings.target, settings.threads))
         evaluator = None
@@ -109,8 +128,8 @@ def train(
 class _Run:
     """One call of `train`: what it writes, and how far it has come."""
 
-    def __init__(self, artifact: LoadedArtifact, arrays: Arrays, settings: Settings) -> None:
-        self.artifact, self.settings = artifact, settings
+    def __init__(self, artifact: LoadedArtifact, arrays: Arrays, settings: Settings, cache: Cache | None) -> None:
+        self.artifact, self.settings, self.cache = artifact, settings, cache
         self.entry = _train_step(artifact)
         fitted = data.fit(arrays, self.entry.inputs, ignored_label(artifact.training))
         if settings.batch not in (None, fitted.batch):
@@ -132,6 +151,7 @@ class _Run:
         self.written: Path | None = None
         self.validation: Metrics | None = None
         self.trace: trace.TraceWriter | None = None
+        self.nodes: Recorder | None = None
 
     # ── start ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,15 +195,19 @@ class _Run:
         self.metrics = MetricsWriter(path, self.step, settings.resume)
         stack.callback(self.metrics.close)
         if settings.trace is not None:
-            header, every = self._header(), settings.trace_state_every
+            if settings.detail.any_nodes:
+                self.nodes = nodes.recorder(
+                    self.artifact, self.entry.name, settings.target, settings.threads, self.cache
+                )
+            threads = settings.threads or cores()
             self.trace = trace.TraceWriter(
-                settings.trace, header, self.step, settings.resume, every, settings.trace_tensors
+                settings.trace, self._header(), self.step, settings.resume, settings.detail, threads
             )
             stack.callback(self.trace.close)
 
     def _header(self) -> Json:
         rows, root = checkpoints.describe(self.state())
-        return {
+        header: Json = {
             "format": trace.FORMAT,
             "entry": self.entry.name,
             "graph": self.entry.graph,
@@ -193,9 +217,12 @@ class _Run:
             "step": self.step,
             "state": root,
         }
+        if self.nodes is not None:
+            header["nodes"] = [row.json() for row in self.nodes.rows]
+        return header
 
     def state(self) -> dict[str, Array]:
-        """All tensors in slot order, those that the code has no use for too: views, to be read before the next step."""
+        """All tensors in slot order, those that the code has no use for too: arrays that no later step changes."""
         current = self.session.state_views()
         return {name: current.get(name, array) for name, array in self.initial.items()}
 
@@ -224,14 +251,22 @@ class _Run:
     def _step(self) -> float:
         inputs = self.batches.inputs(self.step)
         epoch, _ = self.batches.cursor(self.step)
+        shown = self._node_digests(inputs)
         loss = self.session.run(inputs)[self.entry.outputs[0].name]
         self.step += 1
         self.loss = digests.bits_of(loss)
         if self.trace is not None:
-            self.trace.add(self.step, loss, inputs, self.state() if self.trace.wants_state(self.step) else None)
+            state = self.state() if self.trace.detail.state_of(self.step) else None
+            self.trace.add(self.step, loss, inputs, state, shown)
         value = float(loss)
         self.metrics.step(self.step, epoch, value)
         return value
+
+    def _node_digests(self, inputs: Mapping[str, Array]) -> tuple[str, ...] | None:
+        """Of every node's value in the step to come, where the trace is to have them."""
+        if self.nodes is None or not self.settings.detail.nodes_of(self.step + 1):
+            return None
+        return self.nodes.digests(inputs, self.state())
 
     def _due(self, every: int | None) -> bool:
         """Whether something is done after this step; if nobody said how often, at the end of each epoch."""

@@ -14,10 +14,13 @@ from passes import pipeline
 from passes.prepare import canonical_outputs
 from repro.artifact import sessions
 from repro.artifact.cache import Cache
-from repro.artifact.compiling import compile_programs
+from repro.artifact.canonical import Json
+from repro.artifact.compiling import CompiledProgram, compile_programs
+from repro.artifact.loaded import LoadedArtifact
+from repro.artifact.workers import cores
 from repro.errors import ReproError
 from repro.frontend import EntryGraph
-from repro.ir.graph import Graph, Locations, Value
+from repro.ir.graph import Graph, Locations, Value, constant_array
 from repro.ir.types import Array, to_face, to_storage
 from repro.machines import CPUS, Machine
 from repro.ops.record import evaluate
@@ -26,6 +29,8 @@ from repro.training import digests
 from repro.training.compare import TensorDifference, difference
 
 LEAVES = ("argument", "parameter", "constant")
+GIVEN = ("input", "state", "constant")
+"""What rows of a trace call them."""
 SHOWN_AT_ONCE = 512 << 20
 """Bytes of values that one run shows; a larger graph is run several times."""
 
@@ -58,9 +63,8 @@ def first_difference(
     entry: EntryGraph, inputs: Mapping[str, Array], state: Mapping[str, Array], left: RunGraph, right: RunGraph
 ) -> NodeDifference | None:
     """Compare the values of all nodes, run from one state on one set of inputs."""
-    arguments = [to_storage(inputs[port.name], port.type.dtype) for port in entry.inputs]
-    parameters = [to_storage(state[slot.name], slot.type.dtype) for slot in entry.parameters]
-    shown = [value for node in entry.graph.nodes if node.op not in LEAVES for value in node.results]
+    arguments, parameters = _stored(entry, inputs, state)
+    shown = _computed(entry)
     done = 0
     for group in _groups(shown):
         graph = Graph(entry.graph.arguments, tuple(group))
@@ -74,6 +78,18 @@ def first_difference(
                 return NodeDifference(done + position, len(shown), value.node.op, source, found, reads)
         done += len(group)
     return None
+
+
+def _stored(
+    entry: EntryGraph, inputs: Mapping[str, Array], state: Mapping[str, Array]
+) -> tuple[list[Array], list[Array]]:
+    """Storage arrays of an entry's arguments and parameters."""
+    arguments = [to_storage(inputs[port.name], port.type.dtype) for port in entry.inputs]
+    return arguments, [to_storage(state[slot.name], slot.type.dtype) for slot in entry.parameters]
+
+
+def _computed(entry: EntryGraph) -> list[Value]:
+    return [value for node in entry.graph.nodes if node.op not in LEAVES for value in node.results]
 
 
 def _groups(values: Sequence[Value]) -> Iterator[list[Value]]:
@@ -96,12 +112,13 @@ def _face(value: Value, array: Array) -> Array:
 
 def _name(value: Value, entry: EntryGraph) -> str:
     """An input's or a parameter's name, or the op with its source."""
-    node = value.node
-    if node.op == "argument":
-        return f"input {entry.inputs[node['index']].name}"
-    if node.op == "parameter":
-        return f"state {entry.parameters[node['identity']].name}"
-    return f"{node.op} of {entry.locations.get(node, entry.name)}"
+    op, source = _origin(value, entry)
+    return name(op, source or entry.name)
+
+
+def name(op: str, source: str) -> str:
+    """How a row's value is called."""
+    return f"{op} {source}" if op in ("input", "state") else f"{op} of {source}"
 
 
 def _operands(
@@ -123,6 +140,83 @@ def _operands(
     )
 
 
+# ── for a trace ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a trace says of a value: `op` is `input`, `state`, `constant` or the node's, `source` a name or the ONNX
+    node, `reads` the rows of its operands."""
+
+    op: str
+    source: str
+    type: str
+    reads: tuple[int, ...]
+
+    def json(self) -> Json:
+        return [self.op, self.source, self.type, list(self.reads)]
+
+
+class Recorder:
+    """Digests of all values of a step, inputs, state and constants among them, in canonical order.
+
+    A digest is that of a tensor without a name, as `Operand` has it.
+    """
+
+    def __init__(self, entry: EntryGraph, run: RunGraph) -> None:
+        self._entry, self._run = entry, run
+        self._values = [value for node in entry.graph.nodes for value in node.results]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        numbers = {value: number for number, value in enumerate(self._values)}
+        return tuple(
+            Row(*_origin(value, self._entry), str(value.type), tuple(numbers[read] for read in value.node.operands))
+            for value in self._values
+        )
+
+    def digests(self, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> tuple[str, ...]:
+        """By row, for a step from a state on inputs: the graph is run once for each group of values."""
+        arguments, parameters = _stored(self._entry, inputs, state)
+        found = {value: _leaf_digest(value, arguments, parameters) for value in self._values if _is_leaf(value)}
+        for group in _groups(_computed(self._entry)):
+            graph = Graph(self._entry.graph.arguments, tuple(group))
+            results = self._run(graph, self._entry.locations, arguments, parameters)
+            found |= {value: _digest(value, array) for value, array in zip(group, results, strict=True)}
+        return tuple(found[value] for value in self._values)
+
+
+def _is_leaf(value: Value) -> bool:
+    return value.node.op in LEAVES
+
+
+def _leaf_digest(value: Value, arguments: Sequence[Array], parameters: Sequence[Array]) -> str:
+    node = value.node
+    match node.op:
+        case "argument":
+            return _digest(value, arguments[node["index"]])
+        case "parameter":
+            return _digest(value, parameters[node["identity"]])
+        case _:
+            return _digest(value, constant_array(node))
+
+
+def _digest(value: Value, array: Array) -> str:
+    return digests.of_arrays({"": _face(value, array)})
+
+
+def _origin(value: Value, entry: EntryGraph) -> tuple[str, str]:
+    """(op, source) of a row."""
+    node = value.node
+    match node.op:
+        case "argument":
+            return "input", entry.inputs[node["index"]].name
+        case "parameter":
+            return "state", entry.parameters[node["identity"]].name
+        case _:
+            return node.op, str(entry.locations.get(node, ""))
+
+
 # ── what runs a graph ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -133,13 +227,16 @@ def on_reference(
 
 
 def on_cpu(machine: Machine, threads: int, cache: Cache | None) -> RunGraph:
-    """The graph compiled for a machine."""
+    """The graph compiled for a machine, once."""
+    known: dict[bytes, CompiledProgram] = {}
 
     def run(
         graph: Graph, locations: Locations, inputs: Sequence[Array], parameters: Sequence[Array]
     ) -> Sequence[Array]:
-        lowered = pipeline.run(graph, dict(locations))
-        compiled = compile_programs([(machine, lowered.program)], cache, lambda *_: None)[0]
+        compiled = known.get(graph.digest)
+        if compiled is None:
+            program = pipeline.run(graph, dict(locations)).program
+            compiled = known[graph.digest] = compile_programs([(machine, program)], cache, lambda *_: None)[0]
         executable = sessions.open_cpu(compiled, parameters, threads)
         try:
             return executable.run(inputs)[: len(graph.results)]
@@ -156,4 +253,9 @@ def runner(target: str, threads: int | None, cache: Cache | None) -> RunGraph:
     machine = cpu.best_machine() if target == "cpu" else CPUS.get(target)
     if machine is None:
         raise ReproError(f"unknown target '{target}'", found=target, expected=", ".join(("reference", "cpu", *CPUS)))
-    return on_cpu(machine, threads or 1, cache)
+    return on_cpu(machine, threads or cores(), cache)
+
+
+def recorder(artifact: LoadedArtifact, entry: str, target: str, threads: int | None, cache: Cache | None) -> Recorder:
+    """Of an artifact's entry, run on one of its targets."""
+    return Recorder(artifact.entry_graph(entry), runner(artifact.target_name(target), threads, cache))

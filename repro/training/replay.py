@@ -63,7 +63,7 @@ def replay(artifact: LoadedArtifact, arrays: Arrays, trace: Trace, side: Side, l
 
 def _whole(session: Session, initial: dict[str, Array]) -> dict[str, Array]:
     """All tensors in slot order; those that the code has no use for never change."""
-    current = session.state
+    current = session.state_views()
     return {name: current.get(name, array) for name, array in initial.items()}
 
 

@@ -3,7 +3,8 @@
 The first line says what is trained: the entry's graph digest, the contract's version, the names and types of the state
 and its digest before the first step, the seed and the batches. It says nothing of the machine, the target, the threads
 or the toolchain, so that two runs that agree have the same bytes. Then, for each step: its number, the loss's bits,
-the digest of its inputs, the digest of the state after it, and `previous`.
+the digest of its inputs, the digest of the state after it, and `previous`. Lines may have more: a digest of each tensor
+of the state, and a digest of each node's value, whose rows the first line names.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from repro.errors import EXIT_MISMATCH, ReproError
 from repro.ir.types import Array
 from repro.training import digests
 
-FORMAT = "repro-trace/1"
+FORMAT = "repro-trace/2"
+"""Version 1 had digests of sha256."""
 STEP_FIELDS = {"step", "loss", "inputs", "state", "previous"}
 HEADER_FIELDS = {"format", "entry", "graph", "contract", "seed", "samples", "batch", "last", "tensors", "step", "state"}
+STEP_EXTRAS, HEADER_EXTRAS = {"tensors", "nodes"}, {"nodes"}
 
 
 def line_digest(line: bytes) -> str:
@@ -75,10 +78,11 @@ def _check_line(path: Path, number: int, document: Json, before: Sequence[Json],
     if not isinstance(document, dict):
         raise _broken(path, number, type(document).__name__, "an object")
     if not before:
-        if document.get("format") != FORMAT or set(document) != HEADER_FIELDS or not isinstance(document["step"], int):
+        fields = set(document) - HEADER_EXTRAS
+        if document.get("format") != FORMAT or fields != HEADER_FIELDS or not isinstance(document["step"], int):
             raise _broken(path, number, str(document.get("format")), f"a header of {FORMAT}")
         return
-    if set(document) - {"tensors"} != STEP_FIELDS:
+    if set(document) - STEP_EXTRAS != STEP_FIELDS:
         raise _broken(path, number, ", ".join(sorted(document)), ", ".join(sorted(STEP_FIELDS)))
     previous = line_digest(lines[number - 2])
     if document["previous"] != previous:
@@ -95,13 +99,36 @@ def _broken(path: Path, number: int, found: str, expected: str, next_step: str |
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class Detail:
+    """What lines have besides loss and inputs.
+
+    The state is digested after each `state_every`-th step, with `tensors` each of its tensors by itself; the nodes'
+    values of each `nodes_every`-th step are, and of those in `nodes_at`.
+    """
+
+    state_every: int = 1
+    tensors: bool = False
+    nodes_every: int | None = None
+    nodes_at: frozenset[int] = frozenset()
+
+    def state_of(self, step: int) -> bool:
+        return step % self.state_every == 0
+
+    def nodes_of(self, step: int) -> bool:
+        return step in self.nodes_at or (self.nodes_every is not None and step % self.nodes_every == 0)
+
+    @property
+    def any_nodes(self) -> bool:
+        return self.nodes_every is not None or bool(self.nodes_at)
+
+
 class TraceWriter:
     """Appends steps to a trace. Lines reach the disk at `sync`, before a checkpoint relies on them."""
 
-    def __init__(self, path: Path, header: Json, step: int, resumed: bool, every: int, tensors: bool) -> None:
-        """Start a trace, or go on after `step` with the one that a resumed run finds. `every`: of how many steps the
-        state is digested (0 stands for the others); `tensors`: each line has the digest of each tensor too."""
-        self.every, self.tensors = every, tensors
+    def __init__(self, path: Path, header: Json, step: int, resumed: bool, detail: Detail, threads: int = 1) -> None:
+        """Start a trace, or go on after `step` with the one that a resumed run finds. Hash on so many threads."""
+        self.detail, self.threads = detail, threads
         kept = _kept(path, header, step) if resumed and path.exists() else None
         lines = (encode(header),) if kept is None else kept
         try:
@@ -111,8 +138,15 @@ class TraceWriter:
             raise ReproError("the trace cannot be written", found=f"{path}: {error.strerror}") from error
         self._previous = line_digest(lines[-1])
 
-    def add(self, step: int, loss: Array, inputs: Mapping[str, Array], state: Mapping[str, Array] | None) -> None:
-        """The line of a finished step. No state: it is not digested."""
+    def add(
+        self,
+        step: int,
+        loss: Array,
+        inputs: Mapping[str, Array],
+        state: Mapping[str, Array] | None,
+        nodes: Sequence[str] | None = None,
+    ) -> None:
+        """The line of a finished step. No state: it is not digested. `nodes` are digests by the header's rows."""
         document: dict[str, Json] = {
             "step": step,
             "loss": digests.bits_of(loss),
@@ -121,16 +155,15 @@ class TraceWriter:
             "previous": self._previous,
         }
         if state is not None:
-            found = digests.leaves(state)
+            found = digests.leaves(state, self.threads)
             document["state"] = digests.named(digests.root(found))
-            if self.tensors:
+            if self.detail.tensors:
                 document["tensors"] = [digests.named(each) for each in found]
+        if nodes is not None:
+            document["nodes"] = list(nodes)
         line = encode(document)
         self._file.write(line + b"\n")
         self._previous = line_digest(line)
-
-    def wants_state(self, step: int) -> bool:
-        return step % self.every == 0
 
     def sync(self) -> None:
         self._file.flush()
@@ -149,7 +182,7 @@ def _kept(path: Path, header: Json, step: int) -> tuple[bytes, ...] | None:
     if not found.documents:
         return None
     for name, value in header.items():
-        if name not in ("step", "state") and found.header[name] != value:
+        if name not in ("step", "state") and found.header.get(name) != value:
             raise ReproError(
                 f"the trace is of another run: its {name} differs", found=str(path), next="name a new file"
             )

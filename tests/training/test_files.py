@@ -11,12 +11,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from repro.artifact.canonical import encode
 from repro.errors import EXIT_MISMATCH, ReproError
 from repro.ir.types import Array
 from repro.training import checkpoint as checkpoints
 from repro.training import digests, trace
+
+EMPTY = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+"""BLAKE3 of nothing, as its authors' test vectors have it."""
 
 STATE: dict[str, Array] = {
     "w": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -31,10 +35,10 @@ STATE: dict[str, Array] = {
 
 def test_the_root_is_that_of_a_tree_of_tagged_leaves():
     def leaf(name: str, kind: str, data: bytes) -> bytes:
-        return hashlib.sha256(b"\x00" + name.encode() + b"\x00" + kind.encode() + b"\x00" + data).digest()
+        return blake3(b"\x00" + name.encode() + b"\x00" + kind.encode() + b"\x00" + data).digest()
 
     def node(left: bytes, right: bytes) -> bytes:
-        return hashlib.sha256(b"\x01" + left + right).digest()
+        return blake3(b"\x01" + left + right).digest()
 
     arrays: dict[str, Array] = {"a": np.array([1], np.float32), "b": np.array(2, np.int64), "c": np.array([[True]])}
     a, b, c = (
@@ -42,8 +46,8 @@ def test_the_root_is_that_of_a_tree_of_tagged_leaves():
         leaf("b", "i64[]", b"\x02" + bytes(7)),
         leaf("c", "bool[1,1]", b"\x01"),
     )
-    assert digests.of_arrays(arrays) == "sha256:" + node(node(a, b), c).hex()
-    assert digests.of_arrays({}) == "sha256:" + hashlib.sha256().hexdigest()
+    assert digests.of_arrays(arrays) == "blake3:" + node(node(a, b), c).hex()
+    assert digests.of_arrays({}) == "blake3:" + EMPTY
     assert digests.bits_of(np.array(1, np.float32)) == "0x3f800000"
 
 
@@ -105,9 +109,9 @@ HEADER: dict[str, Any] = dict.fromkeys(trace.HEADER_FIELDS, 0) | _SAID
 
 
 def written(path: Path, steps: int = 5) -> list[bytes]:
-    writer = trace.TraceWriter(path, HEADER, 0, False, 2, True)
+    writer = trace.TraceWriter(path, HEADER, 0, False, trace.Detail(state_every=2, tensors=True))
     for step in range(1, steps + 1):
-        state = STATE if writer.wants_state(step) else None
+        state = STATE if writer.detail.state_of(step) else None
         writer.add(step, np.array(step, np.float32), {"x": np.arange(step)}, state)
     writer.sync()
     writer.close()
@@ -159,4 +163,4 @@ def test_a_torn_last_line_is_for_resuming_only(tmp_path: Path):
 def test_a_trace_that_does_not_reach_the_checkpoint_is_refused(tmp_path: Path):
     written(tmp_path / "t")
     with pytest.raises(ReproError, match="does not reach the checkpoint"):
-        trace.TraceWriter(tmp_path / "t", HEADER, 9, True, 1, False)
+        trace.TraceWriter(tmp_path / "t", HEADER, 9, True, trace.Detail())
