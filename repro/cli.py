@@ -94,6 +94,8 @@ def _build_parser(commands: Any) -> None:
     golden.add_argument("--golden-seed", type=seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
     _training_options(made)
     made.add_argument("--seed", type=seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
+    start = "start from the initialization graphs of the model's training_info, not from its initializers"
+    made.add_argument("--initialize", action="store_true", help=start)
     budget = "most bytes of temporaries of a program, such as 512MiB; values that do not fit are computed again"
     made.add_argument("--memory-budget", type=size, metavar="SIZE", help=budget)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -230,6 +232,7 @@ def build(options: argparse.Namespace) -> int:
             seed=options.seed,
             gradients=options.gradients,
             memory_budget=options.memory_budget,
+            initialize=options.initialize,
             **_training(options),
             force=options.force,
             progress=progress,

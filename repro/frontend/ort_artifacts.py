@@ -19,8 +19,8 @@ from repro.errors import ReproError
 from repro.frontend.limits import MAX_MODEL_BYTES, domain_of
 from repro.frontend.load import LoadedModel, load_model
 from repro.frontend.ort_algorithm import algorithm_of
-from repro.frontend.ort_checkpoint import SavedState, SavedTensor, read_checkpoint
-from repro.frontend.tensors import onnx_type
+from repro.frontend.ort_checkpoint import SavedState, read_checkpoint
+from repro.frontend.tensors import onnx_tensor
 
 TRAINING, OPTIMIZER, EVALUATION, CHECKPOINT = (
     "training_model.onnx", "optimizer_model.onnx", "eval_model.onnx", "checkpoint",
@@ -69,7 +69,7 @@ def joined(
     tensors = {tensor.name: tensor for tensor in (*saved.trained, *saved.frozen)}
     del graph.input[:]
     graph.input.extend(item for item in evaluation.graph.input if item.name not in tensors)
-    graph.initializer.extend(_initializer(tensor.name, tensor) for tensor in tensors.values())
+    graph.initializer.extend(onnx_tensor(tensor.name, tensor.dtype, tensor.array) for tensor in tensors.values())
     made = onnx.ModelProto(ir_version=max(each.ir_version for each in (training, optimizer, evaluation)))
     made.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in sorted(opsets.items()))
     made.functions.extend(_functions((training, evaluation, optimizer)))
@@ -99,8 +99,3 @@ def _functions(models: Iterable[onnx.ModelProto]) -> list[onnx.FunctionProto]:
         if found.setdefault(key, function) != function:
             raise ReproError("the artifacts define one function in two ways", op=function.name)
     return list(found.values())
-
-
-def _initializer(name: str, tensor: SavedTensor) -> onnx.TensorProto:
-    little = tensor.array.astype(tensor.array.dtype.newbyteorder("<"), copy=False)
-    return helper.make_tensor(name, onnx_type(tensor.dtype), tensor.array.shape, little.tobytes(), raw=True)

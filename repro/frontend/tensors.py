@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from repro.errors import ReproError
 from repro.frontend.limits import check_tensor_size
@@ -76,6 +76,12 @@ def dtype_of(code: int, what: str, node: str | None = None) -> DType:
 def onnx_type(dtype: DType) -> int:
     """The ONNX element type of a dtype."""
     return next(code for code, known in DTYPES.items() if known is dtype)
+
+
+def onnx_tensor(name: str, dtype: DType, array: Array) -> TensorProto:
+    """A tensor of that name from a storage array, its data inside."""
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return helper.make_tensor(name, onnx_type(dtype), array.shape, little.tobytes(), raw=True)
 
 
 def type_of(tensor: TensorProto) -> TensorType:

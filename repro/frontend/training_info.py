@@ -2,7 +2,7 @@
 
 By the comments at TrainingInfoProto in onnx.proto: a step runs the algorithms one after another, each joined with the
 model's graph and seeing the tensors as the one before left them. State are the initializers that a binding names. They
-start as the file has them; the initialization graphs are run only where `initial_state` is asked for.
+start as the file has them; the initialization graphs are run only where `initialised` is asked for.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import onnx
 
 from repro.errors import ReproError
 from repro.frontend.entry import bind_inputs, kept_locations, outputs_of
-from repro.frontend.imported import EntryGraph, ParameterSlot, Port
+from repro.frontend.imported import ParameterSlot, Port
 from repro.frontend.importer import Importer
 from repro.frontend.limits import MAX_NODES, check_nesting
 from repro.frontend.load import LoadedModel
 from repro.frontend.scope import Body, Scope
+from repro.frontend.tensors import onnx_tensor
 from repro.ir.graph import Graph, Node, Value, argument, canonicalise, parameter, rewrite
-from repro.ir.types import I64, Array, TensorType
+from repro.ir.types import I64, Array, DType, TensorType
 from repro.numerics.host_mode import exact_arithmetic
 from repro.ops import add, canonical_nan, scalar
 from repro.ops.record import evaluate
@@ -199,26 +200,33 @@ class _Step:
 # ── the start of the state ──────────────────────────────────────────────────────────────────────────
 
 
-def initial_state(loaded: LoadedModel, seed: int = 0) -> dict[str, Array]:
-    """What the initialization graphs make of the state, by name, as storage arrays; empty where there are none.
+def initialised(loaded: LoadedModel, seed: int = 0) -> LoadedModel:
+    """The model with the initializers that its initialization graphs make, in place of those of the file.
 
     Computed by the reference, with the contract's random numbers: `seed` is the key of nodes without one of their own.
+    Raises ReproError for a model without such graphs.
     """
+    made = onnx.ModelProto()
+    made.CopyFrom(loaded.proto)
+    bound = [pair.key for info in made.training_info for pair in info.initialization_binding]
+    if not bound:
+        raise ReproError(
+            "the model has no initialization",
+            found=f"{len(made.training_info)} training_info, no initialization_binding",
+            expected="a TrainingInfoProto with an initialization graph",
+            next="build without --initialize: the state starts from the initializers of the file",
+        )
     with exact_arithmetic():
-        found: dict[str, Array] = {}
-        for stage in _stages(loaded.proto):
-            if stage.info.initialization_binding:
-                found.update(_initialised(loaded, stage, seed))
-        return found
+        for stage, info in zip(_stages(loaded.proto), made.training_info, strict=True):
+            own = {tensor.name: tensor for tensor in info.algorithm.initializer}
+            shared = {tensor.name: tensor for tensor in made.graph.initializer}
+            for name, (dtype, array) in _initialised(loaded, stage, seed).items():
+                (own if name in own else shared)[name].CopyFrom(onnx_tensor(name, dtype, array))
+    return replace(loaded, proto=made)
 
 
-def with_initial(entry: EntryGraph, values: Mapping[str, Array]) -> EntryGraph:
-    """The entry with other initial values for the parameters that have one there."""
-    slots = (replace(slot, initial=values.get(slot.name, slot.initial)) for slot in entry.parameters)
-    return replace(entry, parameters=tuple(slots))
-
-
-def _initialised(loaded: LoadedModel, stage: _Stage, seed: int) -> dict[str, Array]:
+def _initialised(loaded: LoadedModel, stage: _Stage, seed: int) -> dict[str, tuple[DType, Array]]:
+    """By name the types and storage arrays of the tensors that a stage's initialization_binding names."""
     graph = stage.info.initialization
     if graph.input:
         names = ", ".join(item.name for item in graph.input)
@@ -238,7 +246,8 @@ def _initialised(loaded: LoadedModel, stage: _Stage, seed: int) -> dict[str, Arr
         made.append(canonical_nan(value))
     canonical = canonicalise(Graph((), tuple(made)))
     parameters = [importer.initial[str(name)][1] for name in canonical.parameters]
-    return dict(zip(pairs, evaluate(canonical.graph, (), parameters), strict=True))
+    arrays = evaluate(canonical.graph, (), parameters)
+    return {key: (value.dtype, array) for key, value, array in zip(pairs, made, arrays, strict=True)}
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────

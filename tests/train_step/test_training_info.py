@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 import repro
 from repro.errors import ReproError
-from repro.frontend import import_model, load_model
-from repro.frontend.training_info import initial_state, training_step, with_initial
+from repro.frontend import load_model
+from repro.frontend.training_info import training_step
 from repro.ir.types import Array
 from repro.ops.record import evaluate
 from repro.train_step import TrainStep
@@ -252,48 +252,6 @@ def test_dimensions_of_the_algorithm_alone_can_be_bound(tmp_path: Path) -> None:
         repro.build(loaded.proto, tmp_path / "other", bind={"M": 2, "z[1]": 4, "K": 1})
 
 
-# ── the start ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_start_is_that_of_the_file_unless_asked_for(digits: TrainStep) -> None:
-    proto = onnx.load(DIGITS)
-    for tensor in (*proto.graph.initializer, *proto.training_info[0].algorithm.initializer):
-        slot = next((slot for slot in digits.state if slot.name == tensor.name), None)
-        assert slot is None or slot.initial.tobytes() == numpy_helper.to_array(tensor).tobytes()
-    values = initial_state(load_model(DIGITS))
-    again = with_initial(digits.entry, values)
-    assert len(values) == 19
-    for slot, old in zip(again.parameters, digits.state, strict=True):
-        assert slot.initial.tobytes() == values.get(slot.name, old.initial).tobytes()
-    assert not np.array_equal(values["fc1.weight"], digits.state[0].initial)
-
-
-def test_initial_numbers_are_those_of_the_operator(digits: TrainStep) -> None:
-    """The same node in a model of its own gives the same bits, whatever its slot there."""
-    proto = onnx.load(DIGITS).training_info[0].initialization
-    draws = [each for each in proto.node if each.op_type == "RandomNormal"]
-    values = initial_state(load_model(DIGITS))
-    declared = [onnx.ValueInfoProto(name=draws[0].output[0])]
-    alone = helper.make_model(
-        helper.make_graph(draws[:1], "alone", [], declared), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
-    )
-    (expected,) = evaluate(import_model(load_model(alone)).graph, ())
-    assert values["fc1.weight"].tobytes() == expected.tobytes()
-    deviation = float(values["fc1.weight"].std())
-    assert deviation == pytest.approx((2 / 64) ** 0.5, rel=0.03)
-
-
-def test_the_seed_is_for_nodes_without_one() -> None:
-    nodes = [node("RandomNormal", "", "w0", shape=[3]), node("Constant", "", "n0", value_int=7)]
-    info = Info(graph([], initializers=COUNT), "", graph(nodes, outputs="w0 n0"), "w=w0 n=n0")
-    loaded = with_training(scaled(), info)
-    first, second = initial_state(loaded, 1), initial_state(loaded, 2)
-    assert not np.array_equal(first["w"], second["w"])
-    assert initial_state(loaded, 1)["w"].tobytes() == first["w"].tobytes()
-    assert first["n"].tolist() == 7
-    assert initial_state(with_training(scaled(), Info(graph([])))) == {}
-
-
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────
 
 SEVEN = graph([node("Constant", "", "n0", value_int=7)], outputs="n0")
@@ -354,27 +312,6 @@ def test_what_is_wrong_is_said(case: str) -> None:
         training_step(with_training(scaled(), *infos))
     assert what in caught.value.what
     assert found in (caught.value.found or "")
-
-
-def _start(nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], binding: str) -> Info:
-    return Info(graph([]), "", graph(nodes, inputs, "w0"), binding)
-
-
-ZEROS = [node("Constant", "", "w0", value_floats=[0.0, 0.0])]
-BROKEN_STARTS = {
-    "another shape": (_start(ZEROS, [], "w=w0"), "an initial value has another type"),
-    "an unknown key": (_start(ZEROS, [], "u=w0"), "initialization_binding names no initializer"),
-    "an unknown value": (_start(ZEROS, [], "w=w1"), "initialization_binding takes a value that is no output"),
-    "inputs": (_start([node("Neg", "a", "w0")], [value("a")], "w=w0"), "the initialization has inputs"),
-    "a name of the model": (_start([node("Neg", "w", "w0")], [], "w=w0"), "a name stands for nothing"),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN_STARTS)
-def test_what_is_wrong_with_a_start_is_said(case: str) -> None:
-    info, message = BROKEN_STARTS[case]
-    with pytest.raises(ReproError, match=message):
-        initial_state(with_training(scaled(), info))
 
 
 def test_too_many_algorithms_end_early() -> None:
