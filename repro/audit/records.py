@@ -210,7 +210,8 @@ class Origin:
 @dataclass(frozen=True, eq=False)
 class Pair:
     """Two captures compared. `first` is the first differing value in canonical order; `growth` has every compared
-    float value of the run, in that order, where both sides' arrays were kept."""
+    float value of the run, in that order, where both sides' arrays were kept. Each output of the model is in `outputs`
+    or, with the reason, in `unmeasured`."""
 
     left: str
     right: str
@@ -222,6 +223,7 @@ class Pair:
     growth: tuple[tuple[str, Drift], ...]
     outputs: Mapping[str, Drift]
     notes: tuple[str, ...] = ()
+    unmeasured: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def identical(self) -> bool:
@@ -230,8 +232,12 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """An executor's own sum or dot of `length` terms, in its own words: the tree as text, and the known order that
-    it is, if any."""
+    """An executor's own sum or dot of `length` terms: the tree in words, and the known order that it is, if any.
+
+    `fused`: products enter their additions unrounded; None where there are none, or only some do. `precision` is the
+    accumulator's significand in bits, where all are alike. `confirmed`: the tree gives the executor's bits of random
+    terms; None where it could not be evaluated. `calls` is how many sums were asked for.
+    """
 
     executor: str
     operation: str
@@ -239,6 +245,9 @@ class Probe:
     order: str
     tree: str
     fused: bool | None
+    precision: int | None = None
+    confirmed: bool | None = None
+    calls: int = 0
 
 
 @dataclass(frozen=True, eq=False)

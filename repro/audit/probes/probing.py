@@ -1,0 +1,35 @@
+"""Probes: each sum and dot of an executor, at several lengths, as a tree with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from repro.audit.peers.peer import Adder
+from repro.audit.probes.reveal import NotATreeError, Prober, reveal
+from repro.audit.probes.rounding import confirm, rounding
+from repro.audit.probes.words import UNKNOWN, describe
+from repro.audit.records import Probe
+
+LENGTHS = (16, 128, 1024, 4096)
+SUM = "sum"
+"""Operations whose name starts so add terms; all others add products."""
+
+
+def probe_all(executor: str, adders: Mapping[str, Adder], lengths: Sequence[int] = LENGTHS) -> tuple[Probe, ...]:
+    """One probe for each operation and length."""
+    return tuple(probe(executor, operation, adder, length) for operation, adder in adders.items() for length in lengths)
+
+
+def probe(executor: str, operation: str, adder: Adder, length: int) -> Probe:
+    """The order of one operation at one length. Where its results fit no tree, the order says so."""
+    try:
+        prober = Prober(adder, length, products=not operation.startswith(SUM))
+        tree = reveal(prober)
+    except NotATreeError as error:
+        return Probe(executor, operation, length, UNKNOWN, f"no tree: {error}", None)
+    how = rounding(prober, tree)
+    order, shown = describe(tree)
+    if how.wide and how.precision is None:
+        shown += f"; {len(how.wide)} of {len(tree.nodes)} additions wider than f32"
+    confirmed = confirm(prober, tree, how)
+    return Probe(executor, operation, length, order, shown, how.all_fused, how.precision, confirmed, prober.calls)
