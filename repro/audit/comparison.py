@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from repro.audit.drift import drift, no_drift
-from repro.audit.origins import Changes, Comparison, Found, Lineage, Side, changes
+from repro.audit.origins import Changes, Comparison, Found, Lineage, Side, changes, made
 from repro.audit.records import (
     Audit,
     Capture,
@@ -164,8 +164,8 @@ class _Measure:
             kind=found.kind,
             nodes=tuple(node.name for node in nodes),
             value=found.value,
-            left=left.name,
-            right=right.name,
+            left=one.digest,
+            right=other.digest,
             drift=self._measured(one, other, mine, theirs),
             fed=found.fed,
             sources=_sources(compared, found),
@@ -208,19 +208,21 @@ def _sources(compared: Comparison, found: Found) -> dict[str, str]:
 
 def _given(compared: Comparison) -> Iterator[Origin]:
     """Origins in what was given. A change of the graph is one, whatever its extent."""
-    changed, names = compared.changed, (compared.left.name, compared.right.name)
+    changed, one, other = compared.changed, compared.left.record, compared.right.record
     for name in changed.weights:
-        yield Origin(Kind.WEIGHT, (), name, *names, None)
+        yield Origin(Kind.WEIGHT, (), name, one.model.initializers[name], other.model.initializers[name], None)
     for name in changed.inputs:
-        yield Origin(Kind.INPUT, (), name, *names, None)
-    for node in changed.attributes:
-        yield Origin(Kind.ATTRIBUTE, (node.name,), node.outputs[0], *names, None)
+        left, right = one.inputs[name], other.inputs[name]
+        notes = (_types(compared.left, compared.right, left, right),) if left.type != right.type else ()
+        yield Origin(Kind.INPUT, (), name, left.digest, right.digest, None, notes=notes)
+    for mine, theirs in changed.attributes:
+        yield Origin(Kind.ATTRIBUTE, (mine.name,), made(mine), mine.digest, theirs.digest, None)
     if changed.graph or changed.graph_leaves:
-        values = [*(node.outputs[0] for node in changed.graph), *changed.graph_leaves]
         nodes = tuple(dict.fromkeys(node.name for node in changed.graph))
         leaves = ", ".join(changed.graph_leaves)
         notes = (f"inputs or weights of one side only: {leaves}",) if leaves else ()
-        yield Origin(Kind.GRAPH, nodes, values[0], *names, None, notes=notes)
+        value = [*(made(node) for node in changed.graph), *changed.graph_leaves][0]
+        yield Origin(Kind.GRAPH, nodes, value, one.model.digest, other.model.digest, None, notes=notes)
 
 
 def _notes(compared: Comparison) -> Iterator[str]:

@@ -34,9 +34,10 @@ class Side:
         return {**capture.values, **capture.served} if capture.faithful else capture.served
 
     @cached_property
-    def shown(self) -> Set[str]:
-        """The values at which the executor's nodes were cut apart to be fed."""
-        return self.capture.values.keys() | self.capture.served.keys() | self.capture.fed.keys()
+    def cuts(self) -> Set[str]:
+        """The values at which the executor's nodes were cut apart to be fed: those that it has in golden's type."""
+        golden = self.record.golden.values
+        return {name for name, value in self.capture.values.items() if golden.get(name, value).type == value.type}
 
     @property
     def fed(self) -> Mapping[str, Value]:
@@ -100,11 +101,12 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Changes:
-    """How two records differ before anything runs. `values` are what changed nodes make; `nodes` those of the left."""
+    """How two records differ before anything runs: in leaves by name, in nodes with other attributes (left and right),
+    in nodes of other operators or wiring, and in leaves that only one side has."""
 
     weights: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    attributes: tuple[Node, ...] = ()
+    attributes: tuple[tuple[Node, Node], ...] = ()
     graph: tuple[Node, ...] = ()
     graph_leaves: tuple[str, ...] = ()
 
@@ -118,7 +120,7 @@ class Changes:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        return (*self.attributes, *self.graph)
+        return (*(node for node, _ in self.attributes), *self.graph)
 
     @cached_property
     def values(self) -> frozenset[str]:
@@ -131,9 +133,9 @@ def changes(left: Record, right: Record) -> Changes:
     if left is right:
         return Changes()
     one, other = left.model, right.model
-    nodes = [{_made(node): node for node in model.nodes} for model in (one, other)]
+    nodes = [{made(node): node for node in model.nodes} for model in (one, other)]
     shared = [(node, nodes[1][name]) for name, node in nodes[0].items() if name in nodes[1]]
-    attributes = [a for a, b in shared if a.digest != b.digest and _wiring(a) == _wiring(b)]
+    attributes = [(a, b) for a, b in shared if a.digest != b.digest and _wiring(a) == _wiring(b)]
     graph = [a for a, b in shared if _wiring(a) != _wiring(b)]
     graph += [node for name, node in nodes[0].items() if name not in nodes[1]]
     graph += [node for name, node in nodes[1].items() if name not in nodes[0]]
@@ -147,7 +149,8 @@ def changes(left: Record, right: Record) -> Changes:
     )
 
 
-def _made(node: Node) -> str:
+def made(node: Node) -> str:
+    """The value that a node is known by: the first that it makes."""
     return next((name for name in node.outputs if name), node.name)
 
 
@@ -228,7 +231,7 @@ class Comparison:
 
     def _fed_group(self, value: str) -> Group | None:
         """The group that was fed, if it is the same on both sides; golden's is whatever the other's is."""
-        groups = [self.lineage.group(value, side.shown) for side in (self.left, self.right) if not side.is_golden]
+        groups = [self.lineage.group(value, side.cuts) for side in (self.left, self.right) if not side.is_golden]
         return groups[0] if all(group == groups[0] for group in groups) else None
 
     def _equal_golden(self, sources: Set[str]) -> bool:

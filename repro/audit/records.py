@@ -188,7 +188,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where drift begins: the nodes (one, or a fused group) that got equal inputs and made `value` different.
+    """Where drift begins: the nodes (one, or a fused group) that got equal inputs and made `value` different. `left`
+    and `right` are its digests on the two sides (of a changed node: the node's, of a changed graph: the models').
 
     `fed`: seen with golden values fed to it, further down than the first difference of the run; False: seen in
     the run itself. `sources` are the digests of what it read, equal on both sides. `notes` say what a reader has to
