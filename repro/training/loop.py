@@ -22,7 +22,7 @@ from repro.training import checkpoint as checkpoints
 from repro.training import data, digests, nodes, trace
 from repro.training.checkpoint import Checkpoint, Document
 from repro.training.data import Arrays, Batches
-from repro.training.evaluate import Evaluator, ignored_label
+from repro.training.evaluate import Evaluator, ignored_label, loss_of, open_evaluator
 from repro.training.metrics import MetricsWriter
 from repro.training.nodes import Recorder
 
@@ -117,7 +117,7 @@ def train(
         session = stack.enter_context(artifact.session(TRAIN_STEP, settings.target, settings.threads))
         evaluator = None
         if validation is not None:
-            evaluator = Evaluator(artifact, validation, settings.target, settings.threads)
+            evaluator = open_evaluator(artifact, validation, settings.target, settings.threads)
             stack.callback(evaluator.close)
         stack.enter_context(_locked(settings.checkpoint))
         run.start(session)
@@ -258,7 +258,7 @@ class _Run:
         if self.trace is not None:
             state = self.state() if self.trace.detail.state_of(self.step) else None
             self.trace.add(self.step, loss, inputs, state, shown)
-        value = float(loss)
+        value = float(loss.reshape(()))
         self.metrics.step(self.step, epoch, value)
         return value
 
@@ -309,6 +309,7 @@ def _train_step(artifact: LoadedArtifact) -> Entry:
             expected=TRAIN_STEP,
             next="build with --loss and --optimizer",
         )
+    loss_of(found)
     return found
 
 
