@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from repro import cli_training, driver, tables
+from repro import cli_bench, cli_training, driver, tables
 from repro.arguments import command, names, seed, size, threads
 from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.progress import DelayedProgress
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"repro {driver.version()}")
     top.add_argument("--debug", action="store_true", help="log cache keys and other inner workings to stderr")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_build_parser, _verify_parser, _run_parser, *cli_training.PARSERS):
+    for add in (_build_parser, _verify_parser, _run_parser, *cli_training.PARSERS, *cli_bench.PARSERS):
         add(commands)
     for add in (_inspect_parser, _diff_parser, _cache_parser):
         add(commands)

@@ -102,8 +102,12 @@ class LoadedArtifact:
         stored = [
             to_storage(array, kind.type.dtype).reshape(-1) for array, kind in zip(values, parameters, strict=True)
         ]
-        compiled = compiled_program(self._stored, found, self.target_name(target))
-        return sessions.Session(found, sessions.open_cpu(compiled, stored, threads or cores()), parameters)
+        executable = sessions.open_cpu(self.compiled(entry, target), stored, threads or cores())
+        return sessions.Session(found, executable, parameters)
+
+    def compiled(self, entry: str, target: str = "cpu") -> CompiledProgram:
+        """The code that came with the artifact for an entry on a cpu target. Raises ReproError as `session` does."""
+        return compiled_program(self._stored, self._entry(entry), self.target_name(target))
 
     def target_name(self, target: str) -> str:
         """The full name of a target; `cpu` is the widest that the artifact has code for and this host runs."""

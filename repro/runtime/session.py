@@ -18,6 +18,7 @@ from repro.targets.llvm.program import (
     BUFFERS,
     CONTEXT_BYTES,
     OPERATIONS_BETWEEN_STOPS,
+    PROFILE,
     SCRATCH,
     SCRATCH_STRIDE,
     STOP,
@@ -27,7 +28,10 @@ from repro.targets.llvm.program import (
 class CpuExecutable:
     """A program with its code, buffers and threads. `run` takes and gives flat storage arrays."""
 
-    def __init__(self, program: Program, code: Code, scratch: int, threads: int) -> None:
+    def __init__(
+        self, program: Program, code: Code, scratch: int, threads: int, profile: Array | None = None
+    ) -> None:
+        """`profile` is where the code of a profiled program counts its cycles, u64 [calls + 1, threads]."""
         if threads < 1:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads
@@ -39,6 +43,9 @@ class CpuExecutable:
         for offset, value in ((BUFFERS, self.buffers.addresses.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
             self._context[offset : offset + 8].view(np.uint64)[0] = value
         self._context[SCRATCH_STRIDE : SCRATCH_STRIDE + 8].view(np.int64)[0] = stride
+        self._profile = profile
+        if profile is not None:
+            self._context[PROFILE : PROFILE + 8].view(np.uint64)[0] = profile.ctypes.data
         self._inline = threads == 1 and program_operations(program) <= OPERATIONS_BETWEEN_STOPS
         """Such a run ends before anybody could miss Ctrl-C: it needs no thread beside the caller's."""
         self._pool = Pool(0 if self._inline else threads)

@@ -20,7 +20,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.training", "repro.audit"}),
     frozenset({"repro.driver"}),
     frozenset({"repro"}),
-    frozenset({"repro.arguments", "repro.progress", "repro.tables", "repro.cli_training", "repro.cli", "proofs"}),
+    frozenset({"repro.bench", "repro.arguments", "repro.progress", "repro.tables", "proofs"}),
+    frozenset({"repro.cli_training", "repro.cli_bench", "repro.cli"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""
 

@@ -9,6 +9,7 @@ context is the only thing the function knows of its host; its layout stands here
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
 from repro.ir.schedule import Schedule
@@ -21,10 +22,12 @@ from repro.targets.llvm.text import Function, Val, integer
 SYMBOL = "repro_program"
 
 STOP, ARRIVED, GENERATION, DECISION, PARKED, BUFFERS, SCRATCH, SCRATCH_STRIDE = 0, 64, 128, 132, 136, 192, 200, 208
+PROFILE = 216
 CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
 this barrier decided to stop, i32 threads asleep, ptr to the table of buffer pointers, ptr to scratch memory,
-i64 bytes of it per thread. Zero everywhere before a run but for the last three."""
+i64 bytes of it per thread; ptr to the cycles of a profiled program (see `emit`). Zero everywhere before a run but for
+the last four."""
 
 OPERATIONS_BETWEEN_STOPS = 1 << 28
 """Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
@@ -54,8 +57,12 @@ _FLOAT_MODE = {
 """Declarations, entry and exit code: round to nearest, no flushing, whatever the host process has set."""
 
 
-def emit(program: Program, schedules: Sequence[Schedule], machine: Machine) -> str:
-    """The LLVM module (text) of a program; its kernels are external symbols."""
+def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, profile: bool = False) -> str:
+    """The LLVM module (text) of a program; its kernels are external symbols.
+
+    With `profile` each thread adds the cycles of its share of each call to an i64 [calls + 1, threads], calls as
+    `repro.ir.program.walk` meets them, the last row for the whole run. Such code is for measuring: no artifact has it.
+    """
     architecture = machine.triple.split("-", 1)[0]
     declarations, enter, leave = _FLOAT_MODE[architecture]
     f = Function()
@@ -65,7 +72,8 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine) -> s
     f.line(f"%stride = load i64, ptr {_field(f, SCRATCH_STRIDE)}")
     f.line("%mine = mul i64 %stride, %thread")
     f.line("%scratch = getelementptr i8, ptr %scratchbase, i64 %mine")
-    _Steps(f, program, schedules).run(program.steps, [])
+    steps = _Profiled(f, program, schedules, architecture) if profile else _Steps(f, program, schedules)
+    steps.whole()
     last = f.block
     f.line("br label %finish")
     f.label("finish")
@@ -95,6 +103,9 @@ class _Steps:
                     self.repeat(step, counters)
                 case Branch():
                     self.branch(step, counters)
+
+    def whole(self) -> None:
+        self.run(self.program.steps, [])
 
     def body(self, step: CountedLoop | While, counters: list[Val], counter: Val) -> tuple[()]:
         self.run(step.body, [*counters, counter])
@@ -185,6 +196,43 @@ class _Steps:
             return ()
 
         self.f.either(self.condition(step.condition), lambda: side(step.then), lambda: side(step.otherwise))
+
+
+class _Profiled(_Steps):
+    """The same steps with the cycles of each."""
+
+    _CYCLES: ClassVar[dict[str, str]] = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
+
+    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule], architecture: str) -> None:
+        super().__init__(f, program, schedules)
+        self.counter = self._CYCLES[architecture]
+        self.calls = 0
+        f.declared[f"declare i64 @{self.counter}()"] = None
+
+    def whole(self) -> None:
+        begin = self.now()
+        super().whole()
+        self.add(self.calls, begin)
+
+    def call(self, step: Call, counters: list[Val]) -> None:
+        number = self.calls
+        self.calls += 1
+        begin = self.now()
+        super().call(step, counters)
+        self.add(number, begin)
+
+    def now(self) -> Val:
+        return self.f.let(f"call i64 @{self.counter}()", I64)
+
+    def add(self, row: int, begin: Val) -> None:
+        f = self.f
+        spent = f.let(f"sub i64 {self.now().text}, {begin.text}", I64)
+        table = f.let(f"load ptr, ptr {_field(f, PROFILE)}", I64)
+        at = f.let(f"mul i64 %threads, {row}", I64)
+        at = f.let(f"add i64 {at.text}, %thread", I64)
+        slot = f.let(f"getelementptr i64, ptr {table.text}, i64 {at.text}", I64)
+        total = f.let(f"add i64 {f.let(f'load i64, ptr {slot.text}', I64).text}, {spent.text}", I64)
+        f.line(f"store i64 {total.text}, ptr {slot.text}")
 
 
 def _field(f: Function, offset: int) -> str:

@@ -1,0 +1,126 @@
+"""Interleaved rounds: each side runs in turn, so that what disturbs the machine disturbs all of them."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from repro.bench.sides import SIDES, Job, Run, UnavailableError
+
+SAMPLE_SECONDS = 0.02
+"""A sample is as many runs as take about this long, so that a clock's and a caller's cost vanish in it."""
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a run, one for each round; or the reason why the side did not run."""
+
+    side: str
+    samples: tuple[float, ...] = ()
+    reason: str = ""
+    result: tuple[float, ...] = ()
+    """Some elements of the last result, to see that the sides compute the same."""
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Timing:
+        """From `asdict` by way of JSON."""
+        return cls(document["side"], tuple(document["samples"]), document["reason"], tuple(document["result"]))
+
+    @property
+    def seconds(self) -> float:
+        return median(self.samples)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A peer's time over ours: of medians, with the 95 % interval over resampled rounds (percentile bootstrap, Efron
+    1979)."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass
+class _Open:
+    run: Run
+    repeats: int
+    samples: list[float] = field(default_factory=list[float])
+
+
+def rounds(job: Job, sides: Sequence[str], count: int, seconds: float) -> list[Timing]:
+    """Every side `count` times in turn; fewer, but at least three, where that would take more than `seconds`."""
+    opened: dict[str, _Open] = {}
+    reasons: dict[str, str] = {}
+    for name in sides:
+        try:
+            opened[name] = _warm(SIDES[name].open(job))
+        except UnavailableError as error:
+            reasons[name] = str(error)
+    started = time.perf_counter()
+    for number in range(count):
+        if number >= 3 and time.perf_counter() - started > seconds:
+            break
+        for each in opened.values():
+            each.samples.append(_sample(each))
+    return [
+        Timing(name, tuple(opened[name].samples), result=_some(opened[name].run))
+        if name in opened
+        else Timing(name, reason=reasons[name])
+        for name in sides
+    ]
+
+
+def _warm(run: Run) -> _Open:
+    run()
+    start = time.perf_counter()
+    run()
+    taken = time.perf_counter() - start
+    return _Open(run, max(1, min(1000, round(SAMPLE_SECONDS / max(taken, 1e-6)))))
+
+
+def _sample(each: _Open) -> float:
+    start = time.perf_counter()
+    for _ in range(each.repeats):
+        each.run()
+    return (time.perf_counter() - start) / each.repeats
+
+
+def _some(run: Run) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.ravel(run())[:8])
+
+
+def ratio(theirs: Timing, ours: Timing) -> Ratio:
+    """Rounds are resampled in pairs, as they were run."""
+    both = np.array([theirs.samples, ours.samples])
+    drawn = np.random.default_rng(0).integers(0, both.shape[1], (RESAMPLES, both.shape[1]))
+    medians = np.median(both[:, drawn], axis=2)
+    low, high = np.quantile(medians[0] / medians[1], (0.025, 0.975))
+    return Ratio(theirs.seconds / ours.seconds, float(low), float(high))
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def resident() -> int:
+    """Bytes that this process holds in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def memory(job: Job, side: str) -> Mapping[str, int]:
+    """The greatest resident size over three runs, less what was resident when the side was open. For a process of its
+    own: the greatest is the process's."""
+    run = SIDES[side].open(job)
+    before = resident()
+    for _ in range(3):
+        run()
+    return {"bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before}

@@ -1,0 +1,116 @@
+"""A benchmark as rows of tables, and as a roofline picture (Williams, Waterman and Patterson 2009)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from repro.bench.measuring import Timing
+from repro.bench.suite import Benchmark, Measurement
+from repro.errors import EXIT_USAGE, ReproError
+
+COLUMNS = (
+    "workload",
+    "mode",
+    "threads",
+    "repro",
+    "torch",
+    "torch / repro",
+    "onnxruntime",
+    "ort / repro",
+    "memory",
+    "build",
+)
+KERNEL_COLUMNS = ("kernel", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of copy")
+
+
+def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
+    """One for each measurement: milliseconds by medians, ratios with 95 % intervals, MiB, seconds of the build."""
+    for each in benchmark.measurements:
+        compiled = each.timing("torch.compile")
+        torch = "torch" if compiled is None or _faster(each, "torch", compiled) else "torch.compile"
+        yield (
+            each.workload, each.mode, str(each.threads), _time(each, "repro"), _time(each, torch), _ratio(each, torch),
+            _time(each, "onnxruntime"), _ratio(each, "onnxruntime"), _memory(each), f"{each.build_seconds:.1f} s",
+        )  # fmt: skip
+
+
+def _faster(each: Measurement, side: str, other: Timing) -> bool:
+    mine = each.timing(side)
+    return mine is not None and mine.seconds <= other.seconds
+
+
+def _time(each: Measurement, side: str) -> str:
+    found = each.timing(side)
+    if found is not None:
+        return f"{found.seconds * 1e3:.2f} ms"
+    return next((timing.reason for timing in each.timings if timing.side == side), "")
+
+
+def _ratio(each: Measurement, side: str) -> str:
+    found = each.ratios.get(side)
+    return "" if found is None else f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def _memory(each: Measurement) -> str:
+    return " / ".join(
+        f"{each.memory[side] / 2**20:.0f}" for side in ("repro", "torch", "onnxruntime") if side in each.memory
+    )
+
+
+def kernel_rows(benchmark: Benchmark, each: Measurement) -> Iterator[tuple[str, ...]]:
+    """One for each kernel of a measurement, the longest first."""
+    peak = next(peak for peak in benchmark.peaks if peak.threads == each.threads)
+    whole = sum(kernel.seconds for kernel in each.kernels) + each.waiting
+    for kernel in each.kernels:
+        yield (
+            f"{kernel.what} {kernel.kernel[:8]}", str(kernel.calls), f"{kernel.seconds * 1e3:.3f}",
+            f"{kernel.seconds / whole:.1%}", f"{kernel.flops / 1e9:.1f}", f"{kernel.flops / peak.flops:.0%}",
+            f"{kernel.bandwidth / 1e9:.1f}", f"{kernel.bandwidth / peak.bytes:.0%}",
+        )  # fmt: skip
+    yield "waiting for each other", "", f"{each.waiting * 1e3:.3f}", f"{each.waiting / whole:.1%}", "", "", "", ""
+
+
+def roofline(benchmark: Benchmark, path: Path) -> None:
+    """A page with a picture for each measurement that has kernels. Raises ReproError without the `report` extra."""
+    try:
+        graphs: Any = import_module("plotly.graph_objects")
+        io: Any = import_module("plotly.io")
+    except ImportError as error:
+        raise ReproError(
+            "the roofline picture needs plotly", next="pip install 'repro[report]'", exit_code=EXIT_USAGE
+        ) from error
+    parts: list[str] = []
+    for each in benchmark.measurements:
+        if each.kernels:
+            figure = _figure(graphs, benchmark, each)
+            parts.append(io.to_html(figure, full_html=False, include_plotlyjs=not parts))
+    style = "<style>body{font-family:sans-serif;margin:1rem;max-width:70rem}</style>"
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Roofline</title>{style}'
+    path.write_text(f"{head}<h1>Kernels under this machine's roof</h1>{''.join(parts)}</html>\n", encoding="utf-8")
+
+
+def _figure(graphs: Any, benchmark: Benchmark, each: Measurement) -> Any:
+    peak = next(peak for peak in benchmark.peaks if peak.threads == each.threads)
+    ridge = peak.flops / peak.bytes
+    ends = [0.01, ridge, max(1000.0, 10 * ridge)]
+    roof = graphs.Scatter(
+        x=ends, y=[min(peak.flops, x * peak.bytes) / 1e9 for x in ends], mode="lines", name="fma loop and copy"
+    )
+    whole = sum(kernel.seconds for kernel in each.kernels)
+    points = graphs.Scatter(
+        x=[kernel.operations / max(kernel.bytes, 1) for kernel in each.kernels],
+        y=[kernel.flops / 1e9 for kernel in each.kernels],
+        mode="markers",
+        name="kernels (area: share of the time)",
+        marker={"size": [max(5.0, 60 * (kernel.seconds / whole) ** 0.5) for kernel in each.kernels], "opacity": 0.6},
+        text=[f"{kernel.what}<br>{kernel.seconds * 1e3:.3f} ms, {kernel.calls} calls" for kernel in each.kernels],
+        hoverinfo="text",
+    )
+    figure = graphs.Figure([roof, points])
+    figure.update_xaxes(type="log", title="operations a byte")
+    figure.update_yaxes(type="log", title="billion operations a second")
+    figure.update_layout(title=f"{each.workload}, {each.mode}, {each.threads} threads", legend={"orientation": "h"})
+    return figure

@@ -1,0 +1,170 @@
+"""A whole benchmark: each workload, mode and number of threads in a process of its own, its sides in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import repro
+from repro.bench import peaks
+from repro.bench.kernels import KernelTime
+from repro.bench.measuring import Ratio, Timing, ratio
+from repro.bench.peaks import Peaks
+from repro.bench.sides import SIDES, Job
+from repro.bench.workloads import STEP, WORKLOADS
+from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.machines import Machine
+from repro.targets import cpu
+
+Progress = Callable[[str, int, int], None]
+AGREEMENT = 1e-2
+"""Relative to the largest of the compared elements: sides that are further apart compute something else."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure. `seconds` is the most that the rounds of one measurement may take, `memory` asks for peak
+    memory too, `kernels` for the time of each kernel."""
+
+    workloads: tuple[str, ...] = tuple(WORKLOADS)
+    modes: tuple[str, ...] = ("forward", "step")
+    threads: tuple[int, ...] = (1, 2)
+    sides: tuple[str, ...] = ("repro", "torch", "onnxruntime")
+    rounds: int = 15
+    seconds: float = 60.0
+    memory: bool = True
+    kernels: bool = False
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row. `ratios` and `agree` are by peer: its time over ours, and whether it computes the same."""
+
+    workload: str
+    mode: str
+    threads: int
+    timings: tuple[Timing, ...]
+    ratios: dict[str, Ratio]
+    build_seconds: float
+    memory: dict[str, int] = field(default_factory=dict[str, int])
+    waiting: float = 0.0
+    kernels: tuple[KernelTime, ...] = ()
+
+    def timing(self, side: str) -> Timing | None:
+        return next((each for each in self.timings if each.side == side and each.samples), None)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    peaks: tuple[Peaks, ...]
+    measurements: tuple[Measurement, ...]
+
+    def json(self) -> dict[str, Any]:
+        return {"peaks": [asdict(each) for each in self.peaks], "measurements": [asdict(m) for m in self.measurements]}
+
+
+def run(plan: Plan, progress: Progress) -> Benchmark:
+    """Measure everything of a plan. Raises ReproError for unknown names, and where a side computes something else."""
+    for what, given, known in (("workload", plan.workloads, WORKLOADS), ("side", plan.sides, SIDES)):
+        for name in given:
+            if name not in known:
+                raise ReproError(f"unknown {what} '{name}'", found=name, expected=", ".join(known))
+    jobs = [(WORKLOADS[name], mode) for name in plan.workloads for mode in WORKLOADS[name].modes if mode in plan.modes]
+    if not jobs:
+        raise ReproError("there is nothing to measure", found=", ".join(plan.modes), expected="forward, step")
+    found: list[Measurement] = []
+    with tempfile.TemporaryDirectory(prefix="repro-bench-") as name:
+        for number, (workload, mode) in enumerate(jobs):
+            progress("measure", number, len(jobs))
+            job = Job(workload, mode, 1, Path(name))
+            seconds = _build(job)
+            found += [_measured(Job(workload, mode, threads, job.folder), plan, seconds) for threads in plan.threads]
+    machine = _machine()
+    return Benchmark(tuple(peaks.measure(machine, threads) for threads in plan.threads), tuple(found))
+
+
+def _machine() -> Machine:
+    found = cpu.best_machine()
+    if found is None:
+        raise ReproError("no cpu target runs on this host", exit_code=EXIT_INCOMPLETE)
+    return found
+
+
+def _build(job: Job) -> float:
+    """Write the model and its artifact for this host; seconds of the build without a cache."""
+    network, outputs = job.workload.network(job.mode)
+    (job.folder / "model.onnx").write_bytes(network.model(*outputs).SerializeToString())
+    training = dict(job.workload.training) if job.mode == STEP else {}
+    before = os.environ.get("REPRO_CACHE")
+    os.environ["REPRO_CACHE"] = "off"
+    try:
+        start = time.perf_counter()
+        repro.build(
+            job.folder / "model.onnx",
+            job.folder / "artifact",
+            targets=_machine().name,
+            inputs=None if job.mode == STEP else job.inputs,
+            force=True,
+            **training,
+        )
+        return time.perf_counter() - start
+    finally:
+        if before is None:
+            del os.environ["REPRO_CACHE"]
+        else:
+            os.environ["REPRO_CACHE"] = before
+
+
+def _measured(job: Job, plan: Plan, build_seconds: float) -> Measurement:
+    base = {"workload": job.workload.name, "mode": job.mode, "threads": job.threads, "folder": str(job.folder)}
+    wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds}
+    answer = _process({**base, "task": "rounds", **wanted})
+    timings = tuple(Timing.of(each) for each in answer["timings"])
+    by_name = {each.side: each for each in timings}
+    ours = by_name.get("repro")
+    ratios = {} if ours is None else {
+        name: ratio(each, ours) for name, each in by_name.items() if name != "repro" and each.samples
+    }  # fmt: skip
+    _check(job, timings)
+    memory: dict[str, int] = {}
+    if plan.memory:
+        ran = [each.side for each in timings if each.samples]
+        memory = {side: _process({**base, "task": "memory", "side": side})["bytes"] for side in ran}
+    profile = _process({**base, "task": "kernels"}) if plan.kernels and "repro" in plan.sides else {}
+    kernels = tuple(KernelTime(**each) for each in profile.get("kernels", ()))
+    waiting = profile.get("waiting", 0.0)
+    return Measurement(
+        job.workload.name, job.mode, job.threads, timings, ratios, build_seconds, memory, waiting, kernels
+    )
+
+
+def _check(job: Job, timings: Sequence[Timing]) -> None:
+    """A side that is fast because it computes something else is no peer. (Losses after many steps may part.)"""
+    results = {each.side: each.result for each in timings if each.samples and job.mode != STEP}
+    ours = results.pop("repro", None)
+    for side, theirs in results.items():
+        largest = max((abs(value) for value in ours or ()), default=0.0)
+        if ours is not None and any(abs(a - b) > AGREEMENT * largest for a, b in zip(ours, theirs, strict=True)):
+            raise ReproError(
+                f"{side} computes something else for '{job.workload.name}'", found=str(theirs), expected=str(ours)
+            )
+
+
+def _process(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one task in a process of its own; its answer."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(request["threads"]), "MKL_NUM_THREADS": str(request["threads"])}
+    command = [sys.executable, "-m", "repro.bench.task", json.dumps(request)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        what = f"measuring '{request['workload']}' failed"
+        raise ReproError(what, found=f"{request['task']}: {last}", exit_code=EXIT_INCOMPLETE)
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,42 @@
+"""One task of a benchmark, in a process of its own: a request as JSON in, an answer as one line of JSON out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import repro
+from repro.bench import measuring
+from repro.bench.kernels import profile_entry
+from repro.bench.sides import Job
+from repro.bench.workloads import STEP, WORKLOADS
+
+
+def rounds(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
+    found = measuring.rounds(job, request["sides"], request["rounds"], request["seconds"])
+    return {"timings": [asdict(each) for each in found]}
+
+
+def memory(job: Job, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return measuring.memory(job, request["side"])
+
+
+def kernels(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
+    entry = "train_step" if job.mode == STEP else "infer"
+    return asdict(profile_entry(repro.load(job.folder / "artifact"), entry, job.inputs, job.threads))
+
+
+TASKS = {"rounds": rounds, "memory": memory, "kernels": kernels}
+
+
+def main(request: Mapping[str, Any]) -> None:
+    job = Job(WORKLOADS[request["workload"]], request["mode"], request["threads"], Path(request["folder"]))
+    sys.stdout.write(json.dumps(TASKS[request["task"]](job, request)) + "\n")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,270 @@
+# pyright: reportMissingImports=false
+# PyTorch is an extra, and may not be installed.
+"""Single operations, of the shapes that the models have and of those that show a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from repro.bench.network import Network
+from repro.bench.workloads.workload import Tensors, Workload
+from repro.ir.types import Array
+
+Build = Callable[[Network], str]
+MICROSOFT = "com.microsoft"
+
+
+def _drawn(shapes: dict[str, tuple[int, ...]]) -> Callable[[], dict[str, Array]]:
+    def draw() -> dict[str, Array]:
+        random = np.random.default_rng(1)
+        return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+    return draw
+
+
+def _operation(
+    name: str,
+    what: str,
+    shapes: dict[str, tuple[int, ...]],
+    build: Callable[..., str],
+    torch: Callable[..., Any],
+    memory_bound: bool = False,
+    onnxruntime: bool = True,
+) -> Workload:
+    """A workload of f32 inputs by name and shape; `build` adds its nodes from their names, `torch` takes tensors."""
+
+    def network(mode: str) -> tuple[Network, tuple[str, ...]]:
+        net = Network(name.replace("/", "_"))
+        return net, (build(net, *(net.input(each, shape) for each, shape in shapes.items())),)
+
+    def run(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
+        return torch(*(inputs[each] for each in shapes))
+
+    return Workload(name, what, network, _drawn(shapes), run, memory_bound=memory_bound, onnxruntime=onnxruntime)
+
+
+def _simple(operator: str, **attributes: Any) -> Callable[..., str]:
+    return lambda net, *names: net.node(operator, *names, **attributes)
+
+
+# ── dots ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _dot(kind: str, m: int, n: int, k: int) -> Workload:
+    def torch(a: Any, b: Any) -> Any:
+        return a @ b
+
+    name = f"dot/{m}" if m == n == k else f"dot/{m}x{n}x{k}"
+    return _operation(name, f"{kind}: ({m}, {k}) with ({k}, {n})", {"a": (m, k), "b": (k, n)}, _simple("MatMul"), torch)
+
+
+def _weight_gradient(m: int, n: int, k: int) -> Workload:
+    """A^T B, as the weight's gradient of a linear layer with k rows."""
+
+    def torch(a: Any, b: Any) -> Any:
+        return a.t() @ b
+
+    what = f"weight gradient: ({k}, {m}) transposed with ({k}, {n})"
+    return _operation(
+        f"dot_t/{m}x{n}x{k}",
+        what,
+        {"a": (k, m), "b": (k, n)},
+        lambda net, a, b: net.node("Gemm", a, b, transA=1),
+        torch,
+    )
+
+
+SQUARE = tuple(_dot("square", n, n, n) for n in (256, 512, 1024, 2048, 4096))
+SKINNY = (
+    _dot("tall", 4096, 64, 512),
+    _dot("flat", 64, 4096, 512),
+    _dot("long", 64, 64, 16384),
+    _weight_gradient(384, 1536, 2048),
+    _weight_gradient(784, 1024, 256),
+    _weight_gradient(96, 384, 2048),
+)
+
+# ── convolutions ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _convolution(name: str, channels: int, outputs: int, image: int, size: int, stride: int) -> Sequence[Workload]:
+    """Forward, input gradient and weight gradient of a batch of 32."""
+    pad, out = size // 2, image // stride
+    attributes = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+    x, w, y = (32, channels, image, image), (outputs, channels, size, size), (32, outputs, out, out)
+
+    def forward(a: Any, b: Any) -> Any:
+        import torch.nn.functional as f
+
+        return f.conv2d(a, b, None, stride, pad)
+
+    def gradient(which: int) -> Callable[..., Any]:
+        def run(dy: Any, a: Any, b: Any) -> Any:
+            import torch
+
+            mask = [which == 0, which == 1, False]
+            both = [[number] * 2 for number in (stride, pad, 1, 0)]
+            made = torch.ops.aten.convolution_backward(dy, a, b, None, *both[:3], False, both[3], 1, mask)
+            return made[which]
+
+        return run
+
+    def build(which: int) -> Callable[..., str]:
+        def add(net: Network, *names: str) -> str:
+            first = net.node("ConvGrad", *names, domain=MICROSOFT, outputs=2, **attributes)
+            return first if which == 0 else f"{first}.1"
+
+        return add
+
+    shapes = {"dy": y, "x": x, "w": w}
+    return (
+        _operation(f"conv/{name}", "forward", {"x": x, "w": w}, _simple("Conv", **attributes), forward),
+        _operation(f"conv/{name}/dx", "input gradient", shapes, build(0), gradient(0), onnxruntime=False),
+        _operation(f"conv/{name}/dw", "weight gradient", shapes, build(1), gradient(1), onnxruntime=False),
+    )
+
+
+CONVOLUTIONS = (
+    *_convolution("3x3x64", 64, 64, 32, 3, 1),
+    *_convolution("3x3x256", 256, 256, 8, 3, 1),
+    *_convolution("3x3x128s2", 64, 128, 32, 3, 2),
+    *_convolution("1x1x128", 64, 128, 32, 1, 1),
+)
+
+# ── rows, elements, sums ────────────────────────────────────────────────────────────────────────────
+
+_ROWS = (4096, 1024)
+
+
+def _functional(name: str, *arguments: Any) -> Callable[..., Any]:
+    def run(*tensors: Any) -> Any:
+        import torch.nn.functional as f
+
+        return getattr(f, name)(*tensors, *arguments)
+
+    return run
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    import torch.nn.functional as f
+
+    return f.layer_norm(x, (x.shape[-1],), weight, bias)
+
+
+def _sum(axes: Sequence[int]) -> Workload:
+    def build(net: Network, x: str) -> str:
+        return net.node("ReduceSum", x, net.constant("axes", np.array(axes, np.int64)), keepdims=0)
+
+    shape = (256, 128, 256)
+    where = "".join(map(str, axes))
+    return _operation(
+        f"sum/{where}", f"axes {where} of {shape}", {"x": shape}, build, lambda x: x.sum(tuple(axes)), True
+    )
+
+
+def _chain(net: Network, x: str, y: str) -> str:
+    return net.node("Relu", net.node("Sub", net.node("Mul", net.node("Add", x, y), x), y))
+
+
+ROWS = (
+    _operation(
+        "softmax", f"last axis of {_ROWS}", {"x": _ROWS}, _simple("Softmax", axis=-1), _functional("softmax", -1),
+    ),
+    _operation(
+        "layer_norm", f"last axis of {_ROWS}", {"x": _ROWS, "scale": _ROWS[1:], "bias": _ROWS[1:]},
+        _simple("LayerNormalization", axis=-1, epsilon=1e-5), _layer_norm, True,
+    ),
+    _operation("gelu", f"{_ROWS}", {"x": _ROWS}, _simple("Gelu"), _functional("gelu")),
+    _operation("sigmoid", f"{_ROWS}", {"x": _ROWS}, _simple("Sigmoid"), lambda x: x.sigmoid()),
+    _operation(
+        "elementwise", f"relu((x + y) x - y) of {_ROWS}", {"x": _ROWS, "y": _ROWS}, _chain,
+        lambda x, y: ((x + y) * x - y).relu(), True,
+    ),
+    *(_sum(axes) for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2))),
+)  # fmt: skip
+
+# ── cross-entropy, embedding gradient, Adam ─────────────────────────────────────────────────────────
+
+_TOKENS, _VOCABULARY, _WIDTH = 4096, 4096, 384
+
+
+def _indexed(
+    name: str,
+    what: str,
+    inputs: dict[str, tuple[tuple[int, ...], bool]],
+    build: Callable[..., str],
+    torch: Callable[..., Any],
+    onnxruntime: bool,
+) -> Workload:
+    """Inputs by name: shape, and whether they are indices below the vocabulary."""
+
+    def network(mode: str) -> tuple[Network, tuple[str, ...]]:
+        net = Network(name)
+        names = [net.input(each, shape, np.int64 if index else np.float32) for each, (shape, index) in inputs.items()]
+        return net, (build(net, *names),)
+
+    def draw() -> dict[str, Array]:
+        random = np.random.default_rng(1)
+        return {
+            each: random.integers(0, _VOCABULARY, shape) if index else random.standard_normal(shape).astype(np.float32)
+            for each, (shape, index) in inputs.items()
+        }
+
+    def run(parameters: Tensors, tensors: Tensors, mode: str) -> Any:
+        return torch(*(tensors[each] for each in inputs))
+
+    return Workload(name, what, network, draw, run, onnxruntime=onnxruntime)
+
+
+def _embedding_gradient(net: Network, dy: str, ids: str) -> str:
+    shape = net.constant("shape", np.array((_VOCABULARY, _WIDTH), np.int64))
+    return net.node("GatherGrad", shape, ids, dy, domain=MICROSOFT, axis=0)
+
+
+def _embedding_gradient_torch(dy: Any, ids: Any) -> Any:
+    import torch
+
+    return torch.ops.aten.embedding_dense_backward(dy, ids, _VOCABULARY, -1, False)
+
+
+INDEXED = (
+    _indexed(
+        "cross_entropy", f"mean over {_TOKENS} rows of {_VOCABULARY}",
+        {"x": ((_TOKENS, _VOCABULARY), False), "labels": ((_TOKENS,), True)},
+        _simple("SoftmaxCrossEntropyLoss"), _functional("cross_entropy"), True,
+    ),
+    _indexed(
+        "embedding_gradient", f"{_TOKENS} rows of {_WIDTH} into {_VOCABULARY}",
+        {"dy": ((_TOKENS, _WIDTH), False), "ids": ((_TOKENS,), True)},
+        _embedding_gradient, _embedding_gradient_torch, False,
+    ),
+)  # fmt: skip
+
+_PARAMETERS = 10_000_000
+
+
+def _adam(net: Network, x: str, g: str, v: str, h: str) -> str:
+    rate, step = net.constant("rate", np.array(1e-3, np.float32)), net.constant("step", np.array(10, np.int64))
+    domain = "ai.onnx.preview.training"
+    return net.node("Adam", rate, step, x, g, v, h, domain=domain, outputs=3, alpha=0.9, beta=0.999, epsilon=1e-8)
+
+
+def _adam_torch(x: Any, g: Any, v: Any, h: Any) -> Any:
+    """One step in place, as PyTorch's fused optimizer does it."""
+    import torch
+
+    options = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
+    flags = {"amsgrad": False, "maximize": False}
+    torch.ops.aten._fused_adam_([x], [g], [v], [h], [], [torch.tensor(10.0)], **options, **flags)
+    return x
+
+
+ADAM = _operation(
+    "adam", f"{_PARAMETERS:,} parameters", dict.fromkeys(("x", "g", "v", "h"), (_PARAMETERS,)), _adam, _adam_torch,
+    True, False,
+)  # fmt: skip
+
+SINGLE = (*SQUARE, *SKINNY, *CONVOLUTIONS, *ROWS, *INDEXED, ADAM)

@@ -1,0 +1,41 @@
+"""One thing to measure: a model, its inputs, and the same computation in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from repro.bench.network import Network
+from repro.ir.types import Array
+
+FORWARD, STEP = "forward", "step"
+MODES = (FORWARD, STEP)
+
+Tensors = Mapping[str, Any]
+"""PyTorch tensors by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """`network(mode)` gives the model and the names of its outputs; `torch(parameters, inputs)` is the same
+    computation from tensors of the same names. A `step` is one of the model with a loss and an optimizer (`training`,
+    options of `repro.build`); a workload without them is measured forward alone. `buffers` are weights that no
+    gradient changes. `memory_bound`: its floor is the bytes moved, not the products summed.
+    """
+
+    name: str
+    what: str
+    network: Callable[[str], tuple[Network, tuple[str, ...]]]
+    inputs: Callable[[], dict[str, Array]]
+    torch: Callable[[Tensors, Tensors, str], Any]
+    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    labels: Callable[[], Array] | None = None
+    buffers: tuple[str, ...] = ()
+    memory_bound: bool = False
+    onnxruntime: bool = True
+    """Whether ONNX Runtime has its operators."""
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return MODES if self.training else (FORWARD,)

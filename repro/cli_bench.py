@@ -1,0 +1,80 @@
+"""The command of measurements: bench."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from repro import driver, tables
+from repro.arguments import command, count, names
+from repro.errors import EXIT_GOOD
+from repro.progress import DelayedProgress
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(count(word) for word in names(text))
+
+
+def _bench_parser(commands: Any) -> None:
+    made = command(commands, "bench", bench, "measure repro beside PyTorch and ONNX Runtime, in turn in one run")
+    made.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all; --list names them")
+    made.add_argument("--list", action="store_true", help="name the workloads")
+    made.add_argument("--mode", type=names, default=("forward", "step"), metavar="LIST", help="forward, step")
+    made.add_argument("--threads", type=_counts, default=(1, 2), metavar="LIST", help="default: 1,2")
+    sides = ("repro", "torch", "onnxruntime")
+    made.add_argument(
+        "--sides", type=names, default=sides, metavar="LIST", help=f"default: {','.join(sides)}; torch.compile too"
+    )
+    made.add_argument("--rounds", type=count, default=15, metavar="N", help="rounds of each side (default: 15)")
+    made.add_argument(
+        "--seconds", type=count, default=60, metavar="N", help="fewer rounds where they would take longer"
+    )
+    made.add_argument("--no-memory", action="store_true", help="leave out peak memory, which takes a process a side")
+    made.add_argument("--kernels", action="store_true", help="the time of each kernel too")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write every sample as JSON")
+    made.add_argument(
+        "--roofline", type=Path, metavar="FILE", help="draw the kernels as an HTML page (the report extra)"
+    )
+
+
+def bench(options: argparse.Namespace) -> int:
+    from repro.bench import report, suite  # imports half of the package: only where it is asked for
+    from repro.bench.workloads import WORKLOADS
+
+    out = tables.console()
+    if options.list:
+        listed = [(each.name, ", ".join(each.modes), each.what) for each in WORKLOADS.values()]
+        out.print(tables.table("", ("workload", "modes", "what"), listed))
+        return EXIT_GOOD
+    plan = suite.Plan(
+        workloads=tuple(options.workloads) or tuple(WORKLOADS),
+        modes=options.mode,
+        threads=options.threads,
+        sides=options.sides,
+        rounds=options.rounds,
+        seconds=float(options.seconds),
+        memory=not options.no_memory,
+        kernels=options.kernels or options.roofline is not None,
+    )
+    with DelayedProgress(tables.console(stderr=True)) as progress:
+        found = suite.run(plan, progress)
+    title = "milliseconds by medians; ratios with 95 % intervals; MiB of repro / torch / onnxruntime"
+    out.print(tables.table(title, report.COLUMNS, report.rows(found), right=range(2, 10)))
+    for each in found.measurements if options.kernels else ():
+        heading = f"{each.workload}, {each.mode}, {each.threads} threads"
+        out.print(tables.table(heading, report.KERNEL_COLUMNS, report.kernel_rows(found, each), right=range(1, 8)))
+    for peak in found.peaks:
+        flops, copied = peak.flops / 1e9, peak.bytes / 1e9
+        tables.line(out, f"peaks on {peak.threads} threads: {flops:.0f} GFLOP/s (fma loop), {copied:.1f} GB/s (copy)")
+    if options.json is not None:
+        driver.write_text(options.json, json.dumps(found.json(), indent=2) + "\n")
+    if options.roofline is not None:
+        report.roofline(found, options.roofline)
+    sys.stdout.flush()
+    return EXIT_GOOD
+
+
+PARSERS = (_bench_parser,)

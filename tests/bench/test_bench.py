@@ -1,0 +1,87 @@
+"""The suite of measurements: every workload is a valid model, counting changes no bit, ratios are what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import repro
+from repro.bench import measuring
+from repro.bench.kernels import profile_entry
+from repro.bench.measuring import Timing
+from repro.bench.network import Network
+from repro.bench.workloads import MODES, WORKLOADS
+from repro.cli import main
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_is_a_valid_model(name):
+    workload = WORKLOADS[name]
+    for mode in workload.modes:
+        assert mode in MODES
+        network, outputs = workload.network(mode)
+        model = network.model(*outputs)
+        assert {each.name for each in model.graph.input} == set(workload.inputs())
+        if all(each.domain == "" for each in model.opset_import):
+            onnx.shape_inference.infer_shapes(model, strict_mode=True)
+
+
+@pytest.fixture
+def trained(tmp_path: Path):
+    network = Network("small")
+    x = network.input("x", (8, 16))
+    hidden = network.node("Relu", network.linear("a", x, 16, 32, 0.3))
+    model = network.model(network.linear("b", hidden, 32, 4, 0.3))
+    return repro.build(
+        model, tmp_path / "small.repro", targets="cpu", loss="softmax_cross_entropy", optimizer="adamw", accumulation=2
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_profile_has_every_kernel_and_its_work(trained, threads):
+    random = np.random.default_rng(0)
+    inputs = {"x": random.standard_normal((16, 16), np.float32), "labels": random.integers(0, 4, 16)}
+    found = profile_entry(trained, "train_step", inputs, threads)
+    kernels = {kernel.digest for kernel in trained.compiled("train_step").program.kernels}
+    assert {each.kernel for each in found.kernels} == kernels
+    assert found.seconds > 0
+    assert found.waiting >= 0
+    assert sum(each.seconds for each in found.kernels) <= found.seconds
+    dots = {each.what: each for each in found.kernels if each.what.startswith("dot")}
+    assert dots["dot 8x32x16"].calls == 2, "a microbatch each"
+    assert dots["dot 8x32x16"].operations == 2 * 2 * 8 * 32 * 16
+
+
+def test_ratios_are_of_medians_with_intervals_that_hold_them():
+    theirs = Timing("torch", (2.0, 2.2, 1.8, 2.1, 9.0))
+    ours = Timing("repro", (1.0, 1.1, 0.9, 1.05, 1.0))
+    found = measuring.ratio(theirs, ours)
+    assert found.value == pytest.approx(2.1)
+    assert found.low <= found.value <= found.high
+    assert measuring.ratio(theirs, ours) == found, "resampling is seeded"
+
+
+def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "b.json"
+    words = ["bench", "dot/256", "--threads", "1", "--rounds", "3", "--sides", "repro,onnxruntime", "--json", str(out)]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "dot/256" in text
+    assert "GFLOP/s (fma loop)" in text
+    document = json.loads(out.read_text())
+    (row,) = document["measurements"]
+    assert [len(each["samples"]) for each in row["timings"]] == [3, 3]
+    assert row["ratios"]["onnxruntime"]["value"] > 0
+    assert row["memory"]["repro"] > 0
+
+
+@pytest.mark.parametrize(
+    "words", [["bench", "nothing"], ["bench", "dot/256", "--mode", "step"], ["bench", "dot/256", "--sides", "theano"]]
+)
+def test_wrong_words_are_explained(words, capsys: pytest.CaptureFixture[str]):
+    assert main(words) == 2
+    assert "error: " in capsys.readouterr().err
