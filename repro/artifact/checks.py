@@ -79,16 +79,16 @@ class Report:
         suite = ElementTree.Element("testsuite", name="repro verify", tests=str(len(self.checks)))
         failures = errors = skipped = 0
         for check in self.checks:
-            case = ElementTree.SubElement(suite, "testcase", classname=_xml(self.artifact), name=_xml(check.name))
+            case = ElementTree.SubElement(suite, "testcase", classname=xml_text(self.artifact), name=xml_text(check.name))
             if check.status is Status.MISMATCH:
                 failures += 1
-                ElementTree.SubElement(case, "failure", message=_xml(check.detail))
+                ElementTree.SubElement(case, "failure", message=xml_text(check.detail))
             elif check.status is Status.NOT_RUN and check.required:
                 errors += 1
-                ElementTree.SubElement(case, "error", message=_xml("not run: " + check.detail))
+                ElementTree.SubElement(case, "error", message=xml_text("not run: " + check.detail))
             elif check.status is Status.NOT_RUN:
                 skipped += 1
-                ElementTree.SubElement(case, "skipped", message=_xml(check.detail))
+                ElementTree.SubElement(case, "skipped", message=xml_text(check.detail))
         suite.attrib.update(failures=str(failures), errors=str(errors), skipped=str(skipped))
         return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -117,6 +117,6 @@ def _rules(checks: Iterable[Check]) -> list[dict[str, str]]:
     return [{"id": name} for name in dict.fromkeys(check.name for check in checks)]
 
 
-def _xml(text: str) -> str:
+def xml_text(text: str) -> str:
     """Text without the control characters that XML 1.0 has no way to write."""
     return "".join(c if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)

@@ -37,7 +37,11 @@ def test_it_holds_the_packages_their_data_and_nothing_else(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"repro", "passes", "manifests"}
     schemas = {name for name in names if name.startswith("manifests/schema/")}
-    assert schemas == {"manifests/schema/config.schema.json", "manifests/schema/manifest.schema.json"}
+    kinds = {path.name for path in (ROOT / "manifests" / "schema").glob("*.schema.json")}
+    assert schemas == {f"manifests/schema/{kind}" for kind in kinds}
+    assert {"config.schema.json", "manifest.schema.json"} <= kinds
+    templates = {name for name in names if name.startswith("repro/audit/report/templates/")}
+    assert {Path(name).name for name in templates} == {"parts.html", "report.html", "style.css"}
     assert "manifests/golden/digits_mlp.json" in names
     assert "repro/py.typed" in names
 
