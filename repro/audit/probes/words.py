@@ -88,7 +88,7 @@ def _steps_in_words(steps: Sequence[Step], terms: int) -> list[str]:
             return ["sequential", *at_once]
         return [f"blocks of {first.count}", *at_once, *_outer(rest, -(-terms // first.count))]
     words = [f"lanes({first.stride})", *at_once]
-    if first.span < terms < 2 * first.span and len(rest) > 1 and rest[0].stride < first.stride:
+    if first.span < terms < 2 * first.span and _crosses(first.stride, rest):
         whole = f"over the first {first.span}, the last {terms - first.span} as lanes of their own"
         return [" ".join([words[0], whole]), *at_once, _steps_as_parts(rest)]
     if first.span < terms and rest and rest[0].stride >= first.stride:
@@ -101,6 +101,11 @@ def _steps_in_words(steps: Sequence[Step], terms: int) -> list[str]:
     if first.span < terms:
         words += [f"in blocks of {first.span}", *_outer(outer, -(-terms // first.span))]
     return words
+
+
+def _crosses(width: int, steps: Sequence[Step]) -> bool:
+    """Whether a step that folds lanes joins one block's with the next one's."""
+    return width > 1 and bool(steps) and steps[0].stride < width < steps[0].span
 
 
 def _split(width: int, steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
@@ -142,7 +147,7 @@ def _outer(steps: Sequence[Step], blocks: int) -> list[str]:
     if not steps:
         return []
     if len(steps) == 1 and steps[0].count >= blocks and steps[0].stride == 1:
-        return ["blocks in a row"] if blocks > 2 else []
+        return ["blocks in a row"]
     if all(step.count == 2 and step.stride == 1 for step in steps):
         return ["blocks pairwise"]
     if all(step.count == 2 for step in steps):
