@@ -8,7 +8,7 @@ inputs. So each group is also run by itself on golden values (`Capture.fed`), wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -244,19 +244,22 @@ class Comparison:
         made = (name for place in group.nodes for name in self.lineage.model.nodes[place].outputs)
         return any(name in self.changed.values for name in made)
 
-    def _merged(self, found: Iterable[Found]) -> list[Found]:
+    def _merged(self, found: Sequence[Found]) -> list[Found]:
         """One origin for the groups that share nodes: any of these may be what drifts. What the run shows leads."""
-        merged: list[Found] = []
+        merged: list[list[Found]] = []
         for each in found:
-            members = [*(other for other in merged if other.nodes & each.nodes), each]
-            merged = [other for other in merged if not other.nodes & each.nodes]
-            merged.append(
-                Found(
-                    nodes=frozenset[int]().union(*(member.nodes for member in members)),
-                    sources=frozenset[str]().union(*(member.sources for member in members)),
-                    value=members[0].value,
-                    fed=all(member.fed for member in members),
-                )
+            touching = [members for members in merged if any(other.nodes & each.nodes for other in members)]
+            merged = [members for members in merged if members not in touching]
+            merged.append([*(member for members in touching for member in members), each])
+        order = {each: place for place, each in enumerate(found)}
+        joined = {min(members, key=order.__getitem__): members for members in merged}
+        made = {
+            first.value: Found(
+                nodes=frozenset[int]().union(*(member.nodes for member in members)),
+                sources=frozenset[str]().union(*(member.sources for member in members)),
+                value=first.value,
+                fed=first.fed,
             )
-        by_value = {origin.value: origin for origin in merged}
-        return [by_value[value] for value in self.lineage.ordered(by_value)]
+            for first, members in joined.items()
+        }
+        return [made[value] for value in self.lineage.ordered(made)]
