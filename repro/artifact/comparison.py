@@ -36,6 +36,11 @@ def differences(left: Stored, right: Stored) -> tuple[Difference, ...]:
     return tuple(_walk("", one["config"], other["config"])) + tuple(_walk("layers", one["layers"], other["layers"]))
 
 
+def document_differences(left: Json, right: Json) -> tuple[Difference, ...]:
+    """Every leaf of two JSON documents that is not the same."""
+    return tuple(_walk("", left, right))
+
+
 def _walk(where: str, left: Json, right: Json) -> Iterator[Difference]:
     if left == right:
         return
