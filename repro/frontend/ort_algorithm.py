@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 from repro.errors import ReproError
 from repro.frontend.families.ort_common import POOLED_EXTENTS
+from repro.frontend.limits import MAX_MODEL_BYTES
 from repro.frontend.ort_checkpoint import SavedState
 from repro.ir.types import Array
 
@@ -47,6 +48,7 @@ class _Algorithm:
     def __init__(self, graph: onnx.GraphProto, saved: SavedState) -> None:
         self.saved = saved
         self.graph = onnx.GraphProto(name="algorithm")
+        self.bytes = 0
         self.updates: dict[str, str] = {}
         self.gradients: dict[str, str] = {}
         """By parameter: the value of its buffer after the pass."""
@@ -89,6 +91,14 @@ class _Algorithm:
         """A state tensor; bind its next value."""
         if name in self.taken:
             raise _unlike("a state tensor has a name that is in use", {name})
+        self.bytes += start.nbytes
+        if self.bytes > MAX_MODEL_BYTES:
+            raise ReproError(
+                "gradient buffers and optimizer state are over the size limit of a model",
+                found=f"{self.bytes} bytes up to '{name}'",
+                expected=f"at most {MAX_MODEL_BYTES} bytes",
+                next="build the forward model with --loss and --optimizer: its state is no part of a model file",
+            )
         self.taken.add(name)
         self.graph.initializer.append(numpy_helper.from_array(start, name))
         return name
@@ -148,7 +158,7 @@ class _Algorithm:
             if name in self.inputs or name in self.parameters:
                 continue
             if name in buffers:
-                self.state(name, np.zeros_like(buffers[name].array))
+                self.state(name, _zeros(buffers[name].array))
             elif name in flags:
                 self.state(name, np.ones(1, np.bool_))
                 self.bind(name, self.node("Identity", [name], f"{name}.next"))
@@ -205,7 +215,7 @@ class _Algorithm:
         """The state behind a sequence of moments: as saved, or zeros."""
         moments = {} if self.saved.group is None else self.saved.group.moments
         for tensor in self.saved.trained:
-            start = np.zeros_like(tensor.array)
+            start = _zeros(tensor.array)
             saved = {each.name: each.array for each in moments.get(tensor.name, ())}
             if saved:
                 found = saved.get(MOMENTS[name])
@@ -221,6 +231,11 @@ def _note_extents(node: onnx.NodeProto, output: str, graph: onnx.GraphProto) -> 
         extents = [int(dim.dim_value) for dim in item.type.tensor_type.shape.dim[2:]]
         if item.name == output and extents and all(extents):
             node.attribute.append(helper.make_attribute(POOLED_EXTENTS, extents))
+
+
+def _zeros(like: Array) -> Array:
+    """Unlike np.zeros_like, this takes no memory before it is read."""
+    return np.zeros(like.shape, like.dtype)
 
 
 def _buffer(parameter: str) -> str:

@@ -20,7 +20,6 @@ from repro.frontend.limits import MAX_MODEL_BYTES, domain_of
 from repro.frontend.load import LoadedModel, load_model
 from repro.frontend.ort_algorithm import algorithm_of
 from repro.frontend.ort_checkpoint import SavedState, read_checkpoint
-from repro.frontend.tensors import onnx_tensor
 
 TRAINING, OPTIMIZER, EVALUATION, CHECKPOINT = (
     "training_model.onnx", "optimizer_model.onnx", "eval_model.onnx", "checkpoint",
@@ -45,7 +44,8 @@ def load_artifacts(folder: Path) -> LoadedModel:
             next="give the .onnx file itself, or make the folder with onnxruntime.training.artifacts",
         )
     training, optimizer, evaluation = (load_model(folder / name).proto for name in (TRAINING, OPTIMIZER, EVALUATION))
-    return load_model(joined(training, optimizer, evaluation, read_checkpoint(_bytes(folder / CHECKPOINT))), folder)
+    saved = read_checkpoint(_bytes(folder / CHECKPOINT), folder)
+    return load_model(joined(training, optimizer, evaluation, saved), folder)
 
 
 def _bytes(path: Path) -> bytes:
@@ -69,7 +69,7 @@ def joined(
     tensors = {tensor.name: tensor for tensor in (*saved.trained, *saved.frozen)}
     del graph.input[:]
     graph.input.extend(item for item in evaluation.graph.input if item.name not in tensors)
-    graph.initializer.extend(onnx_tensor(tensor.name, tensor.dtype, tensor.array) for tensor in tensors.values())
+    graph.initializer.extend(tensor.initializer for tensor in tensors.values())
     made = onnx.ModelProto(ir_version=max(each.ir_version for each in (training, optimizer, evaluation)))
     made.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in sorted(opsets.items()))
     made.functions.extend(_functions((training, evaluation, optimizer)))

@@ -2,6 +2,8 @@
 
 A minimal reader of the two schemas ort_training_checkpoint.fbs and ort.fbs. Every offset is checked against the file
 before it is followed, tables are only as deep as the schema, and the tensors together hold no more bytes than the file.
+Where parameters are over 1800 MiB, that runtime puts them into a second file, `checkpoint.data`, and says of each where
+it lies; they become external data in ONNX's sense, and are mapped. It writes one group of an optimizer, never more.
 Format: FlatBuffers Internals, https://flatbuffers.dev/internals/.
 """
 
@@ -11,27 +13,37 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from onnx import StringStringEntryProto, TensorProto
 
 from repro.errors import ReproError
 from repro.frontend.limits import check_tensor_size
-from repro.frontend.tensors import dtype_of
+from repro.frontend.tensors import dtype_of, onnx_tensor, onnx_type, read_array
 from repro.ir.types import Array, DType
 
 IDENTIFIER = b"ODTC"
+DATA = "checkpoint.data"
+"""The file that holds what does not fit into a checkpoint called `checkpoint`."""
 
 Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, eq=False)
 class SavedTensor:
-    """A tensor by name, as a storage array."""
+    """A tensor by name, as a storage array. `external` says where it lies if that is another file."""
 
     name: str
     dtype: DType
     array: Array
+    external: TensorProto | None = None
+
+    @property
+    def initializer(self) -> TensorProto:
+        """As an initializer of a model beside the files."""
+        return self.external or onnx_tensor(self.name, self.dtype, self.array)
 
 
 @dataclass(frozen=True)
@@ -50,18 +62,18 @@ class SavedState:
     group: SavedGroup | None
 
 
-def read_checkpoint(content: bytes) -> SavedState:
-    """Raises ReproError for anything that is not such a file, or is damaged."""
-    file = _File(content)
+def read_checkpoint(content: bytes, folder: Path | None = None) -> SavedState:
+    """A checkpoint; `folder` is where its second file lies. Raises ReproError for what is not one, or is damaged."""
+    file = _File(content, folder)
     if content[4:8] != IDENTIFIER:
         found = "another format" if len(content) >= 8 else f"{len(content)} bytes"
         raise ReproError("this is no training checkpoint", found=found, expected=f"a file marked {IDENTIFIER.decode()}")
     root = file.table(file.offset(0))
     module = root.child(1)
-    if module is None or module.scalar(2, "<B") or module.scalar(3, "<B"):
+    if module is None or module.scalar(2, "<B"):
         raise ReproError(
             "the checkpoint holds no parameters",
-            found="a nominal checkpoint, or one with data in another file",
+            found="a nominal checkpoint",
             expected="the parameters themselves",
             next="save it with its parameters: CheckpointState.save_checkpoint(state, path, nominal_checkpoint=False)",
         )
@@ -97,6 +109,9 @@ def _tensor(table: _Table) -> SavedTensor:
     if min(shape, default=0) < 0:
         raise ReproError("a tensor has a negative extent", node=name, found=str(list(shape)))
     check_tensor_size(shape, dtype.bytes, node=name)
+    offset = int(table.scalar(6, "<q", -1))
+    if offset >= 0:
+        return _external(table.file, name, dtype, shape, offset)
     data = table.data(4)
     if len(data) != math.prod(shape) * dtype.bytes:
         raise ReproError(
@@ -109,15 +124,28 @@ def _tensor(table: _Table) -> SavedTensor:
     return SavedTensor(name, dtype, little.astype(dtype.storage).reshape(shape))
 
 
+def _external(file: _File, name: str, dtype: DType, shape: tuple[int, ...], offset: int) -> SavedTensor:
+    """A tensor that lies in the second file."""
+    length = math.prod(shape) * dtype.bytes
+    fields = {"location": DATA, "offset": str(offset), "length": str(length)}
+    tensor = TensorProto(name=name, data_type=onnx_type(dtype), dims=shape, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.extend(StringStringEntryProto(key=key, value=value) for key, value in fields.items())
+    array, _ = read_array(tensor, file.folder)
+    file.spend_outside(length)
+    return SavedTensor(name, dtype, array, tensor)
+
+
 # ── flatbuffers ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class _File:
     """The bytes, read within their bounds."""
 
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self._left = len(content)
+    def __init__(self, content: bytes, folder: Path | None) -> None:
+        self.content, self.folder = content, folder
+        self._left, self._left_outside = len(content), 0
+        if folder is not None and (folder / DATA).is_file():
+            self._left_outside = (folder / DATA).stat().st_size
 
     def read(self, layout: str, at: int) -> int | float:
         size = struct.calcsize(layout)
@@ -134,6 +162,12 @@ class _File:
         self._left -= size
         if self._left < 0:
             raise ReproError("the checkpoint is damaged", found="parts that overlap", expected="parts of their own")
+
+    def spend_outside(self, size: int) -> None:
+        """The same of the second file."""
+        self._left_outside -= size
+        if self._left_outside < 0:
+            raise ReproError("the checkpoint is damaged", found=f"parts of {DATA} that overlap", expected="their own")
 
     def offset(self, at: int) -> int:
         """Where the unsigned offset at a place leads; it counts from there."""
@@ -168,9 +202,9 @@ class _Table:
         place = self._place(field)
         return default if place is None else read(self.file.offset(place))
 
-    def scalar(self, field: int, layout: str) -> int | float:
+    def scalar(self, field: int, layout: str, default: int = 0) -> int | float:
         place = self._place(field)
-        return 0 if place is None else self.file.read(layout, place)
+        return default if place is None else self.file.read(layout, place)
 
     def child(self, field: int) -> _Table | None:
         return self._followed(field, self.file.table, None)

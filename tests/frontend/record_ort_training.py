@@ -4,6 +4,7 @@ It runs in an environment of its own, as onnxruntime-training has no wheel for t
 
     pip install onnxruntime-training-cpu==1.19.2 'numpy<2' torch
     python record_ort_training.py
+    python record_ort_training.py external    # takes 8 GB of memory: ort_training/external/checkpoint
 
 For each of the artifacts in ort_training (make_ort_artifacts.py made the small ones) a few steps of train_step,
 optimizer.step and lazy_reset_grad: the losses, and after the last of them evenly spaced elements of every parameter and
@@ -14,6 +15,7 @@ Nothing here imports repro.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ ARTIFACTS = Path(__file__).with_name("ort_training")
 RESUMED, SAVED = "convolutional", "checkpoint_after_steps"
 RECORD = Path(__file__).with_name("ort_training.npz")
 STEPS, ROWS, KEPT = 3, 8, 64
+EXTERNAL, EXTERNAL_SHAPE = ("w0", "w1", "w2"), (600, 1024, 256)
 
 Arrays = dict[str, Any]
 
@@ -78,6 +81,32 @@ def recorded(folder: Path, model: str) -> Arrays:
     return made
 
 
+def external() -> None:
+    """A checkpoint whose parameters are over 1800 MiB, so that they lie in a second file, which is left out here.
+
+    Of EXTERNAL tensors the first elements are n + 1, 2, 3, 4, and the last is n + 10; all others are zero.
+    """
+    from onnx import TensorProto
+    from onnxruntime.capi import _pybind_state
+
+    def stored(name: str, array: Any) -> bytes:
+        made = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=array.shape, raw_data=array.tobytes())
+        return made.SerializeToString()
+
+    trained: list[bytes] = []
+    for number, name in enumerate(EXTERNAL):
+        array = np.zeros(EXTERNAL_SHAPE, np.float32)
+        array.reshape(-1)[:4], array.reshape(-1)[-1] = (number + 1, 2, 3, 4), number + 10
+        trained.append(stored(name, array))
+    trained.append(stored("b", np.array([1.5, 2.5, 3.5], np.float32)))
+    frozen = [stored("f", np.arange(7, 12, dtype=np.float32))]
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "checkpoint"
+        write: Any = _pybind_state.save_checkpoint  # pyright: ignore[reportAttributeAccessIssue]
+        write(trained, frozen, str(path), False)
+        shutil.copy(path, ARTIFACTS / "external" / "checkpoint")
+
+
 def main() -> None:
     made: Arrays = {}
     for model in MODELS:
@@ -88,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    external() if sys.argv[1:] == ["external"] else main()
