@@ -247,3 +247,15 @@ def test_repros_own_kernels_have_the_contracts_order(operation, length, threads,
         pytest.fail("this host runs none of the CPU targets")
     found = probe("repro", operation, own_adders(machine.name, threads)[operation], length)
     assert (found.order, found.fused, found.precision, found.confirmed) == (order, fused, 24, True)
+
+
+def test_a_convolution_that_takes_tap_after_tap() -> None:
+    builder = Builder(36 * 2)
+    order = words.tap_by_tap(18, 4, 6)
+    blocks = [builder.chain(order[start : start + 24]) for start in range(0, 72, 24)]
+    tree = builder.finish(builder.chain(blocks))
+    assert tree.renumbered(order) == Order((Step(24, 1),)).build(72)
+    assert words.in_words(tree) is None, "blocks of 6 channels are not asked about"
+    order = words.tap_by_tap(16, 9, 4)
+    tree = Tree.renumbered(known.sequential(144), np.argsort(order).tolist())
+    assert words.in_words(tree) == "9 taps one by one in blocks of 4 channels: sequential"

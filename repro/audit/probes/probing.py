@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from repro.audit.peers.peer import Adder
+from repro.audit.peers.peer import Adder, PeerError
 from repro.audit.probes.reveal import NotATreeError, Prober, reveal
 from repro.audit.probes.rounding import confirm, rounding
 from repro.audit.probes.words import UNKNOWN, describe
@@ -25,6 +25,8 @@ def probe(executor: str, operation: str, adder: Adder, length: int) -> Probe:
     try:
         prober = Prober(adder, length, products=not operation.startswith(SUM))
         tree = reveal(prober)
+    except PeerError as error:
+        return Probe(executor, operation, length, UNKNOWN, f"{error.outcome.value}: {error.reason}", None)
     except NotATreeError as error:
         return Probe(executor, operation, length, UNKNOWN, f"no tree: {error}", None)
     how = rounding(prober, tree)

@@ -17,9 +17,8 @@ F64_BITS = 53
 MOST_BITS = 75
 CHECKED_VECTORS = 4
 
-SQUARED = np.float32(1 + 2.0**-12)
+FACTOR = np.float32(1 + 2.0**-12)
 """Its square is 1 + 2^-11 + 2^-24, whose last term is lost in f32."""
-MINUS_ROUNDED = np.float32(-(1 + 2.0**-11))
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,11 @@ def rounding(prober: Prober, tree: Tree) -> Rounding:
 
 
 def _enters_unrounded(prober: Prober, leaf: int, other: int) -> bool:
+    """FACTOR^2 - FACTOR, from a square that was rounded or from the exact one. All factors are one, since weights may
+    cost an executor more to change than terms do."""
     terms = np.zeros(prober.length, np.float32)
-    factors = np.ones(prober.length, np.float32)
-    terms[leaf] = factors[leaf] = SQUARED
-    terms[other] = MINUS_ROUNDED
-    return prober.call(terms, factors) != 0
+    terms[leaf], terms[other] = FACTOR, -1
+    return prober.call(terms, np.full(prober.length, FACTOR, np.float32)) != 2.0**-12
 
 
 def _first_leaves(tree: Tree) -> list[int]:
@@ -134,14 +133,15 @@ def confirm(prober: Prober, tree: Tree, how: Rounding, seed: int = 0) -> bool | 
         return None
     draw = np.random.Generator(np.random.PCG64(seed))
     terms = (draw.random((CHECKED_VECTORS, tree.leaves)) - 0.5).astype(np.float32)
-    factors = (draw.random(terms.shape) - 0.5).astype(np.float32) if prober.products else None
+    factors = (draw.random(tree.leaves) - 0.5).astype(np.float32) if prober.products else None
     expected = evaluate(tree, how, terms, factors)
-    given = [prober.call(row, None if factors is None else factors[k]) for k, row in enumerate(terms)]
+    given = [prober.call(row, factors) for row in terms]
     return np.array(given, np.float32).tobytes() == expected.tobytes()
 
 
 def evaluate(tree: Tree, how: Rounding, terms: Array, factors: Array | None) -> Array:
-    """f32 sums of terms (times factors), one for each row: [rows, terms] -> [rows]. Wide nodes add in f64."""
+    """f32 sums of terms, times factors [terms] where given, for each row: [rows, terms] -> [rows]. Wide nodes add in
+    f64."""
     products = terms if factors is None else terms * factors
     exact = terms.astype(np.float64) * (1 if factors is None else factors.astype(np.float64))
     values: list[Array] = [products[:, leaf] for leaf in range(tree.leaves)]
@@ -153,5 +153,5 @@ def evaluate(tree: Tree, how: Rounding, terms: Array, factors: Array | None) -> 
         elif fused is None or factors is None:
             values.append((values[left] + values[right]).astype(np.float32))
         else:
-            values.append(fma_f32(terms[:, fused], factors[:, fused], values[left + right - fused]))
+            values.append(fma_f32(terms[:, fused], factors[fused : fused + 1], values[left + right - fused]))
     return values[-1].astype(np.float32)

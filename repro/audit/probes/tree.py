@@ -43,6 +43,14 @@ class Tree:
             values.append(add([values[child] for child in children]))
         return values
 
+    def renumbered(self, terms: Sequence[int]) -> Tree:
+        """The same additions of terms in another order: what was terms[k] is leaf k."""
+        builder = Builder(self.leaves)
+        number = {leaf: position for position, leaf in enumerate(terms)}
+        for node, children in enumerate(self.nodes, self.leaves):
+            number[node] = builder.join(*(number[child] for child in children))
+        return builder.finish(number[self.root]) if self.nodes else self
+
     def below(self, root: int) -> Tree:
         """The subtree below a part, its leaves numbered anew in their order."""
         leaves = sorted(self.leaves_below(root))

@@ -12,6 +12,8 @@ from repro.audit.probes.tree import Tree
 UNKNOWN = "not among the known"
 DEPTH_SHOWN = 5
 MOST_RUNS = 64
+TAPS = (4, 9)
+BLOCKS_OF_CHANNELS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def describe(tree: Tree) -> tuple[str, str]:
@@ -23,7 +25,9 @@ def describe(tree: Tree) -> tuple[str, str]:
 def in_words(tree: Tree) -> str | None:
     """The order in steps, or as runs of terms with an order each; None where neither gives this tree."""
     order = read(tree)
-    return text(order, tree.leaves) if order else _in_runs(tree)
+    if order:
+        return text(order, tree.leaves)
+    return _in_runs(tree) or _by_taps(tree)
 
 
 def _in_runs(tree: Tree) -> str | None:
@@ -41,6 +45,29 @@ def _in_runs(tree: Tree) -> str | None:
         f"{run.leaves}: {text(order, run.leaves)}" for order, run in zip(orders, runs, strict=True) if order
     )
     return f"runs of {sizes} terms in a row ({each})"
+
+
+def _by_taps(tree: Tree) -> str | None:
+    """The orders of convolutions: terms stand as [channels, taps], and are added tap by tap in blocks of channels."""
+    for taps in TAPS:
+        channels = tree.leaves // taps
+        for block in BLOCKS_OF_CHANNELS:
+            if channels * taps != tree.leaves or not 1 < block <= channels:
+                continue
+            order = read(tree.renumbered(tap_by_tap(channels, taps, block)))
+            if order:
+                return f"{taps} taps one by one in blocks of {block} channels: {text(order, tree.leaves)}"
+    return None
+
+
+def tap_by_tap(channels: int, taps: int, block: int) -> list[int]:
+    """Terms [channels, taps] in the order block of channels, tap, channel."""
+    return [
+        channel * taps + tap
+        for start in range(0, channels, block)
+        for tap in range(taps)
+        for channel in range(start, min(start + block, channels))
+    ]
 
 
 def consecutive_runs(tree: Tree) -> list[Tree]:
