@@ -101,15 +101,27 @@ def execute(
 
     Raises ReproError, and TooMuchWorkError above the limit.
     """
-    source = import_model(load_model(model, folder)).infer
-    lowered = pipeline.run(source.graph, source.locations)
+    with session_of(import_model(load_model(model, folder)).infer, executor, cache, progress, limit) as session:
+        return session.run(inputs)
+
+
+def session_of(
+    source: EntryGraph,
+    executor: Executor,
+    cache: Cache | None,
+    progress: Progress = lambda *_: None,
+    limit: int | None = None,
+) -> sessions.Session:
+    """An entry on one of repro's targets, ready to run; `limit` is of the reference's operations.
+
+    Raises ReproError, and TooMuchWorkError above the limit.
+    """
+    lowered = pipeline.run(source.graph, source.locations, source.updates)
     target, threads = executor.option("target"), int(executor.option("threads", "1"))
     if target == "reference" and limit is not None and program_operations(lowered.program) > limit:
         raise TooMuchWorkError(f"{program_operations(lowered.program)} operations; the reference runs up to {limit}")
     slots = [sessions.Parameter(slot.name, slot.type) for slot in source.parameters]
-    executable = _open(source, lowered, target, threads, cache, progress)
-    with sessions.Session(_entry(source, lowered), executable, slots) as session:
-        return session.run(inputs)
+    return sessions.Session(_entry(source, lowered), _open(source, lowered, target, threads, cache, progress), slots)
 
 
 def _open(

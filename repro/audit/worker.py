@@ -26,7 +26,7 @@ from repro.artifact.canonical import Json, encode
 from repro.audit.capture import capture_json, executor_of, key, load_arrays, store_arrays, value_at, value_of
 from repro.audit.golden import FAMILY
 from repro.audit.model import fed_inputs, opened, severed
-from repro.audit.peers import peer
+from repro.audit.peers import PEERS, peer
 from repro.audit.peers.own import Own
 from repro.audit.peers.peer import Peer, PeerError
 from repro.audit.records import Capture, Executor, Outcome, Value
@@ -120,8 +120,10 @@ def _is_tensor(value: object) -> bool:
 
 def work(job: Job, folder: Path) -> None:
     """Run all stages. Whatever ends it early is the capture's outcome."""
-    made = Own(None if job.cache is None else Cache(job.cache)) if job.executor.family == FAMILY else None
-    run = _Run(job, made or peer(job.executor.family, job.peers), folder, Capture(job.executor, Outcome.CRASHED))
+    made = peer(job.executor.family, {FAMILY: PEERS[FAMILY], **job.peers})
+    if isinstance(made, Own) and job.cache is not None:
+        made.cache = Cache(job.cache)
+    run = _Run(job, made, folder, Capture(job.executor, Outcome.CRASHED))
     try:
         _stages(run)
     except PeerError as error:
@@ -143,8 +145,9 @@ def _stages(run: _Run) -> None:
     job = run.job
     run.update(reason="while it started")
     run.update(environment=_environment(run.peer, job.executor))
-    run.update(reason="while the model ran as it is", implementations=dict(run.peer.implementations(job.model)))
+    run.update(reason="while the model ran as it is")
     served = run.ask(job.model, job.inputs)
+    run.update(implementations=dict(run.peer.implementations(job.model)))
     again = run.ask(job.model, job.inputs)
     values = run.keep(served)
     _note_unstable(run, values, {name: value_of(array) for name, array in again.items()})
