@@ -60,7 +60,8 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Lineage:
-    """What each value of a model is made by. A value without a node is a leaf: an input or an initializer."""
+    """What each value of a model is made by. A value without a node is a leaf: an input or an initializer. So is a
+    constant that no side shows: its node computes nothing that could drift."""
 
     model: ModelSummary
 
@@ -89,11 +90,14 @@ class Lineage:
                 continue
             nodes.add(position)
             for name in self.model.nodes[position].inputs:
-                if name in shown or name not in self.producers:
+                if name in shown or name not in self.producers or self._is_constant(name):
                     sources.add(name)
                 else:
                     waiting.append(self.producers[name])
         return Group(frozenset(nodes), frozenset(sources))
+
+    def _is_constant(self, value: str) -> bool:
+        return self.model.nodes[self.producers[value]].op_type == "Constant"
 
 
 # ── what was given ──────────────────────────────────────────────────────────────────────────────────
@@ -203,8 +207,8 @@ class Comparison:
         return self._merged([*self._in_the_run(), *self._when_fed()])
 
     def _in_the_run(self) -> Iterator[Found]:
-        unequal = {*self.differing, *self.changed.leaves}
         shown = set(self.compared)
+        unequal = {*self.differing, *self.changed.leaves, *(self.changed.values - shown)}
         for value in self.differing:
             if value not in self.lineage.producers:
                 continue

@@ -353,3 +353,15 @@ def test_golden_is_an_executor_like_any_other_when_compared_by_itself():
     assert pair.left == GOLDEN.name
     assert [origin.nodes for origin in pair.origins] == [("B",)]
     assert Executor("peer").name == pair.right
+
+
+def test_a_constant_is_no_part_of_what_drifts():
+    of = model([node("K", [], ["k"], "Constant"), node("A", ["x", "k"], ["a"])], ["a"])
+    (origin,) = against_golden(of, Runtime({"A": 1}, frozenset("k"))).origins
+    assert (origin.kind, origin.nodes) == (Kind.NODE, ("A",))
+    assert set(origin.sources) == {"x", "k"}
+    changed = model([replace(of.nodes[0], digest="sha256:other"), of.nodes[1]], ["a"])
+    hidden = {"peer": Runtime({"A": 1}, frozenset("k"))}
+    found = audit([record(of, hidden, "one"), record(changed, hidden, "two")])
+    for names in (("one:golden", "two:golden"), ("one:peer", "two:peer")):
+        assert given_kinds(pairs(found)[names].origins) == [(Kind.ATTRIBUTE, ("K",), "k")]
