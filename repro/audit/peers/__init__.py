@@ -9,6 +9,8 @@ from repro.audit.peers.peer import Peer
 
 PEERS: Mapping[str, str] = {
     "repro": "repro.audit.peers.own:Own",
+    "onnxruntime": "repro.audit.peers.onnxruntime:OnnxRuntime",
+    "onnx-reference": "repro.audit.peers.onnx_reference:OnnxReference",
 }
 """By family, `module:class`: a class that takes no arguments, in a module that does not import its runtime."""
 
