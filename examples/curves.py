@@ -28,8 +28,11 @@ def read(path: Path) -> dict[str, tuple[list[int], list[float]]]:
 
 def draw(paths: list[Path], out: Path) -> None:
     """One page: losses above, accuracies below."""
-    from plotly import graph_objects  # pyright: ignore[reportMissingImports]  # an extra
-    from plotly.subplots import make_subplots  # pyright: ignore[reportMissingImports]
+    try:
+        from plotly import graph_objects  # pyright: ignore[reportMissingImports]  # an extra
+        from plotly.subplots import make_subplots  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        sys.exit("curves are drawn by plotly, which is not installed: pip install -e '.[report]'")
 
     figure: Any = make_subplots(rows=2, cols=1, shared_xaxes=True, subplot_titles=("loss", "accuracy"))
     for path in paths:
