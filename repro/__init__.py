@@ -29,15 +29,23 @@ if TYPE_CHECKING:
         verify,
         write_npz,
     )
+    from repro.driver_audit import audit_captures, audit_manifests, audit_model
+
+_AUDIT = ("audit_captures", "audit_manifests", "audit_model")
+"""The command `audit`, by its three forms: `repro.audit` is the package of an audit's data types."""
 
 __all__ = [
-    "LoadedArtifact", "ReproError", "Session", "bisect", "build", "cache", "diff", "export", "inspect", "load",
-    "read_npz", "run", "train", "verify", "write_npz",
+    "LoadedArtifact", "ReproError", "Session", "audit_captures", "audit_manifests", "audit_model", "bisect", "build",
+    "cache", "diff", "export", "inspect", "load", "read_npz", "run", "train", "verify", "write_npz",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """The public functions, on first use: importing a part of the package does not import all of it."""
+    if name in _AUDIT:
+        from repro import driver_audit
+
+        return getattr(driver_audit, name)
     if name in __all__:
         from repro import driver
 

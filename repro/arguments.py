@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from repro.errors import ReproError
 
 
 def command(
@@ -44,6 +47,22 @@ def count(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return found
+
+
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -55,3 +74,81 @@ def size(text: str) -> int:
         known = ", ".join(name for name in _UNITS if name)
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, plain or in {known}")
     return int(digits) * unit
+
+
+# ── models ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.rpartition("=") if option == "--bind" else word.partition("=")
+        if not equals or not name:
+            raise ReproError(f"{option} takes NAME=VALUE", found=word)
+        if name in found:
+            raise ReproError(f"{option} names {name} twice", found=word)
+        found[name] = value
+    return found
+
+
+def bindings(words: Sequence[str]) -> dict[str, int]:
+    """What `--bind NAME=INT` says. Raises ReproError."""
+    found: dict[str, int] = {}
+    for name, value in _pairs(words, "--bind").items():
+        if not value.isdecimal() or not value.isascii() or len(value) > 18:
+            raise ReproError("--bind takes a size, an integer from 0 up", found=f"{name}={value}")
+        found[name] = int(value)
+    return found
+
+
+def values(words: Sequence[str]) -> dict[str, Any]:
+    """What `--set INPUT=VALUE` says, values being JSON. Raises ReproError."""
+    found: dict[str, Any] = {}
+    for name, text in _pairs(words, "--set").items():
+        try:
+            found[name] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            next_step = "write a number, true, false or a list of them: --set 'axes=[0,1]'"
+            raise ReproError("--set takes a JSON value", found=f"{name}={text}", next=next_step) from error
+    return found
+
+
+# ── training ────────────────────────────────────────────────────────────────────────────────────────
+
+
+_TRAINING = {
+    "loss": "entries train_step: loss of the first output against the input `labels`",
+    "loss-output": "the output that the loss reads",
+    "optimizer": "default: sgd",
+    "learning-rate": "default: the optimizer's",
+    "schedule": "constant, linear or cosine",
+    "total-steps": "where the schedule ends",
+    "warmup-steps": "steps before the full rate",
+    "clip-norm": "greatest norm of all gradients together",
+    "accumulation": "microbatches of a step",
+    "shards": "virtual shards of each microbatch, a power of two; --bind gives the size of one (default: 1)",
+    "frozen": "patterns of parameters that stay, with commas",
+}
+
+
+def training_options(made: argparse.ArgumentParser) -> None:
+    """How a forward model becomes a training step."""
+    group = made.add_argument_group("training")
+    for name, what in _TRAINING.items():
+        group.add_argument(f"--{name}", metavar="X", help=what)
+    group.add_argument("--weighted", action="store_true", help="the loss takes an input `weight` too")
+    group.add_argument("--gradients", action="store_true", help="an entry `gradients`: the loss and each gradient")
+    more = "another option of the loss, the optimizer or the schedule: beta1=0.8"
+    group.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help=more)
+
+
+def training(options: argparse.Namespace) -> dict[str, str | None]:
+    """What was said of training, by the options' Python names."""
+    given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in _TRAINING}
+    given["weighted"] = "true" if options.weighted else None
+    for word in options.option:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ReproError("--option takes NAME=VALUE", found=word)
+        given[name.replace("-", "_")] = value
+    return given

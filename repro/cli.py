@@ -21,8 +21,8 @@ from typing import Any
 
 from rich.console import Console
 
-from repro import cli_bench, cli_training, driver, tables
-from repro.arguments import command, names, seed, size, threads
+from repro import cli_audit, cli_bench, cli_training, driver, tables
+from repro.arguments import bindings, command, names, seed, size, threads, training, training_options, values
 from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.progress import DelayedProgress
 
@@ -72,7 +72,14 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"repro {driver.version()}")
     top.add_argument("--debug", action="store_true", help="log cache keys and other inner workings to stderr")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_build_parser, _verify_parser, _run_parser, *cli_training.PARSERS, *cli_bench.PARSERS):
+    for add in (
+        _build_parser,
+        _verify_parser,
+        _run_parser,
+        *cli_training.PARSERS,
+        *cli_audit.PARSERS,
+        *cli_bench.PARSERS,
+    ):
         add(commands)
     for add in (_inspect_parser, _diff_parser, _cache_parser):
         add(commands)
@@ -92,50 +99,13 @@ def _build_parser(commands: Any) -> None:
     golden = made.add_mutually_exclusive_group()
     golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
     golden.add_argument("--golden-seed", type=seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
-    _training_options(made)
+    training_options(made)
     made.add_argument("--seed", type=seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
     start = "start from the initialization graphs of the model's training_info, not from its initializers"
     made.add_argument("--initialize", action="store_true", help=start)
     budget = "most bytes of temporaries of a program, such as 512MiB; values that do not fit are computed again"
     made.add_argument("--memory-budget", type=size, metavar="SIZE", help=budget)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
-_TRAINING = {
-    "loss": "entries train_step: loss of the first output against the input `labels`",
-    "loss-output": "the output that the loss reads",
-    "optimizer": "default: sgd",
-    "learning-rate": "default: the optimizer's",
-    "schedule": "constant, linear or cosine",
-    "total-steps": "where the schedule ends",
-    "warmup-steps": "steps before the full rate",
-    "clip-norm": "greatest norm of all gradients together",
-    "accumulation": "microbatches of a step",
-    "shards": "virtual shards of each microbatch, a power of two; --bind gives the size of one (default: 1)",
-    "frozen": "patterns of parameters that stay, with commas",
-}
-
-
-def _training_options(made: argparse.ArgumentParser) -> None:
-    group = made.add_argument_group("training")
-    for name, what in _TRAINING.items():
-        group.add_argument(f"--{name}", metavar="X", help=what)
-    group.add_argument("--weighted", action="store_true", help="the loss takes an input `weight` too")
-    group.add_argument("--gradients", action="store_true", help="an entry `gradients`: the loss and each gradient")
-    more = "another option of the loss, the optimizer or the schedule: beta1=0.8"
-    group.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help=more)
-
-
-def _training(options: argparse.Namespace) -> dict[str, str | None]:
-    """What was said of training, by the options' Python names."""
-    given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in _TRAINING}
-    given["weighted"] = "true" if options.weighted else None
-    for word in options.option:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise ReproError("--option takes NAME=VALUE", found=word)
-        given[name.replace("-", "_")] = value
-    return given
 
 
 def _verify_parser(commands: Any) -> None:
@@ -179,38 +149,6 @@ def _cache_parser(commands: Any) -> None:
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.rpartition("=") if option == "--bind" else word.partition("=")
-        if not equals or not name:
-            raise ReproError(f"{option} takes NAME=VALUE", found=word)
-        if name in found:
-            raise ReproError(f"{option} names {name} twice", found=word)
-        found[name] = value
-    return found
-
-
-def _bindings(words: Sequence[str]) -> dict[str, int]:
-    bindings: dict[str, int] = {}
-    for name, value in _pairs(words, "--bind").items():
-        if not value.isdecimal() or not value.isascii() or len(value) > 18:
-            raise ReproError("--bind takes a size, an integer from 0 up", found=f"{name}={value}")
-        bindings[name] = int(value)
-    return bindings
-
-
-def _values(words: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, text in _pairs(words, "--set").items():
-        try:
-            values[name] = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            next_step = "write a number, true, false or a list of them: --set 'axes=[0,1]'"
-            raise ReproError("--set takes a JSON value", found=f"{name}={text}", next=next_step) from error
-    return values
-
-
 # ── commands ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -224,8 +162,8 @@ def build(options: argparse.Namespace) -> int:
         artifact = driver.build(
             options.model,
             options.out,
-            bind=_bindings(options.bind),
-            set=_values(options.set),
+            bind=bindings(options.bind),
+            set=values(options.set),
             targets=options.targets,
             inputs=inputs,
             golden_seed=options.golden_seed,
@@ -233,7 +171,7 @@ def build(options: argparse.Namespace) -> int:
             gradients=options.gradients,
             memory_budget=options.memory_budget,
             initialize=options.initialize,
-            **_training(options),
+            **training(options),
             force=options.force,
             progress=progress,
         )

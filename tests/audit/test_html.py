@@ -22,7 +22,7 @@ SECTIONS = ("executors", "groups", "growth", "histograms", "origins", "orders", 
 
 
 def page(audit: Audit) -> str:
-    return html.render(View(audit, verdict(audit, Thresholds(max_ulp=4000), ("torch",))))
+    return html.render(View(audit, verdict(audit, Thresholds(max_ulp=4000), ("torch",)), ("torch",)))
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,14 @@ from tests.audit.samples import HOSTILE, NODES, noisy, sample
 
 def view(limits: Thresholds | None = None, required: tuple[str, ...] = ()) -> View:
     audit = sample()
-    return View(audit, verdict(audit, limits, required))
+    return View(audit, verdict(audit, limits, required), required)
 
 
 def test_executors_stand_in_groups_and_what_did_not_run_behind() -> None:
     rows = view().executors
     assert "".join(row.group or "-" for row in rows) == "AABBCD---"
     assert [row.outcome for row in rows[6:]] == ["missing", "crashed", "out of time"]
-    assert all(row.first.startswith("v3 of") and row.worst and row.worst > 100 for row in rows if row.group == "B")
+    assert all(row.first == "/block.0/Softmax_3" and row.worst and row.worst > 100 for row in rows if row.group == "B")
     assert [row.identical for row in rows] == [True, True] + 7 * [False]
 
 

@@ -18,10 +18,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.targets"}),
     frozenset({"repro.artifact", "repro.runtime", "manifests"}),
     frozenset({"repro.training", "repro.audit"}),
-    frozenset({"repro.driver"}),
+    frozenset({"repro.driver", "repro.driver_audit"}),
     frozenset({"repro"}),
     frozenset({"repro.bench", "repro.arguments", "repro.progress", "repro.tables", "proofs"}),
-    frozenset({"repro.cli_training", "repro.cli_bench", "repro.cli"}),
+    frozenset({"repro.cli_audit", "repro.cli_training", "repro.cli_bench", "repro.cli"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""
 

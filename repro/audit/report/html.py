@@ -8,6 +8,7 @@ forbids scripts and the network altogether.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,6 @@ from repro.audit.report import plots
 from repro.audit.report.view import View
 from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.version import VERSION
-
-VERDICTS = {0: "good", 1: "mismatch", 3: "incomplete"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ def render(view: View) -> str:
     page = environment.get_template("report.html")
     return page.render(
         view=view,
-        verdict=VERDICTS.get(view.exit_code, "internal error"),
         matrix=_matrix(view),
         growths=_growths(view),
         outputs=_outputs(view),
@@ -76,11 +74,14 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in str(text))
 
 
+_BREAKS = re.compile(r"(?<=[,/_])(?=[^,/_])")
+
+
 def _breakable(text: object) -> str:
-    """Printable text whose lines may break after a comma."""
+    """Printable text whose lines may break after a comma, a slash or an underscore."""
     from markupsafe import Markup, escape
 
-    return Markup(",<wbr>").join(escape(part) for part in printable(text).split(","))
+    return Markup("<wbr>").join(escape(part) for part in _BREAKS.split(printable(text)))
 
 
 def ulp(count: int | None) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from repro.artifact.checks import Check, Report, Status
 from repro.audit.comparison import GOLDEN, OWN, sides
 from repro.audit.records import Audit, Capture, Cause, Drift, Kind, Node, Origin, Pair, Record
-from repro.errors import EXIT_GOOD
+from repro.errors import EXIT_GOOD, EXIT_MISMATCH
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,12 @@ class ExecutorRow:
     pair: Pair | None
     check: Check
     label: str
+    required: bool = False
 
     @property
     def own(self) -> bool:
         """Whether it is repro itself, where any difference is an error of ours."""
         return self.capture.executor.family == OWN
-
-    @property
-    def required(self) -> bool:
-        return self.check.required
 
     @property
     def failed(self) -> bool:
@@ -56,10 +53,8 @@ class ExecutorRow:
 
     @property
     def first(self) -> str:
-        """The first differing value, and the node that made it."""
-        if self.pair is None or self.pair.first is None:
-            return ""
-        return f"{self.pair.first} of {self.pair.first_node}" if self.pair.first_node else self.pair.first
+        """The node that made the first differing value; the value itself where no node did."""
+        return (self.pair.first_node or self.pair.first or "") if self.pair else ""
 
     @property
     def worst(self) -> int | None:
@@ -118,9 +113,11 @@ class OriginRow:
 
     @property
     def title(self) -> str:
-        """The nodes by name and operator; for a weight or an input its own name."""
-        shown = [str(self.known[name]) if name in self.known else name for name in self.nodes]
-        return " + ".join(shown) or self.value
+        """The nodes by name and operator, constants left out; for a weight or an input its own name."""
+        found = [self.known.get(name) for name in self.nodes]
+        shown = [str(node or name) for node, name in zip(found, self.nodes, strict=True)]
+        computing = [text for node, text in zip(found, shown, strict=True) if not node or node.op_type != "Constant"]
+        return " + ".join(computing or shown) or self.value
 
     @property
     def is_node(self) -> bool:
@@ -147,6 +144,8 @@ class View:
 
     audit: Audit
     report: Report
+    required: tuple[str, ...] = ()
+    """Families and names of executors that had to run."""
 
     @property
     def record(self) -> Record:
@@ -164,6 +163,13 @@ class View:
     @property
     def good(self) -> bool:
         return self.exit_code == EXIT_GOOD
+
+    @property
+    def verdict(self) -> str:
+        """The exit code in words: drift is a finding, and no failure unless a threshold says so."""
+        if self.good:
+            return "no drift" if self.same == self.ran else "drift, none beyond a threshold"
+        return "mismatch" if self.exit_code == EXIT_MISMATCH else "incomplete"
 
     @cached_property
     def goldens(self) -> tuple[str, ...]:
@@ -184,8 +190,17 @@ class View:
         for record, golden in zip(self.audit.records, self.goldens, strict=True):
             for capture in record.captures:
                 name = golden.removesuffix(GOLDEN) + capture.executor.name
-                pair = self.golden_pairs.get(name)
-                rows.append(ExecutorRow(name, letters.get(name, ""), capture, pair, checks[name], record.label))
+                rows.append(
+                    ExecutorRow(
+                        name,
+                        letters.get(name, ""),
+                        capture,
+                        self.golden_pairs.get(name),
+                        checks[name],
+                        record.label,
+                        capture.executor.family in self.required or capture.executor.name in self.required,
+                    )
+                )
         order = list(self.groups)
         return tuple(sorted(rows, key=lambda row: order.index(row.group) if row.group else len(order)))
 

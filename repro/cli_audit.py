@@ -1,0 +1,171 @@
+"""The command `audit`: a model on many executors, captures of many machines, or two builds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from repro import driver, driver_audit, tables
+from repro.arguments import bindings, command, names, seconds, seed, size, values, whole
+from repro.audit.report.view import ExecutorRow, View
+from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
+from repro.progress import DelayedProgress
+
+_FORMS = ("html", "json", "junit", "sarif")
+
+
+def _audit_parser(commands: Any) -> None:
+    made = command(commands, "audit", audit, "run a model on other runtimes and name the nodes that drift")
+    what = "an ONNX model, or the artifact.json of one; none with --compare"
+    made.add_argument("model", type=Path, nargs="?", metavar="MODEL_OR_ARTIFACT", help=what)
+    forms = made.add_argument_group("instead of running the model")
+    forms.add_argument("--compare", type=Path, nargs="+", metavar="RUN.json", help="compare captures, of any machines")
+    forms.add_argument("--against-manifest", type=Path, metavar="OLD.json", help="what changed since this artifact")
+    _run_options(made.add_argument_group("what runs"))
+    kept = made.add_argument_group("what is kept")
+    kept.add_argument("--capture", type=Path, metavar="RUN.json", help="write this machine's record, to be compared")
+    kept.add_argument("--values", action="store_true", help="with the values themselves, beside it")
+    kept.add_argument("--label", default="", metavar="NAME", help="what this machine is called in comparisons")
+    for form in _FORMS:
+        kept.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write the report as {form}")
+    verdict = made.add_argument_group("what fails (exit code 1)")
+    verdict.add_argument("--max-ulp", type=whole, metavar="N", help="an output is further from repro's than this")
+    kinds = "drift (any value differs), origin (a node drifts by itself), argmax (of an output)"
+    verdict.add_argument("--fail-on", type=names, default=(), metavar="LIST", help=kinds)
+    verdict.add_argument(
+        "--require", type=driver_audit.split, default=(), metavar="LIST", help="these must run (exit code 3)"
+    )
+
+
+def _run_options(group: Any) -> None:
+    against = "families or executors, with commas: onnxruntime,torch[threads=1] (default: what is usual for each)"
+    group.add_argument("--against", type=driver_audit.split, metavar="LIST", help=against)
+    group.add_argument("--bind", action="append", default=[], metavar="NAME=INT", help="fix a dimension, as in build")
+    group.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value")
+    group.add_argument("--inputs", type=Path, metavar="FILE.npz", help="default: an artifact's own, or drawn")
+    group.add_argument("--golden-seed", type=seed, metavar="INT", help="draw inputs from this (default: 0)")
+    group.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each executor (default: 120)")
+    group.add_argument("--memory-limit", type=size, metavar="SIZE", help="of each executor (default: 8GiB)")
+
+
+PARSERS = (_audit_parser,)
+
+
+def audit(options: argparse.Namespace) -> int:
+    if options.compare is not None:
+        _refuse(options, "compare", "model", "against_manifest", *_RUN_ONLY)
+        return _show(options, driver_audit.audit_captures(options.compare, **_verdict(options)))
+    if options.model is None:
+        raise ReproError("audit takes a model, an artifact, or captures", next="repro audit MODEL, or --compare A B")
+    if options.against_manifest is not None:
+        _refuse(options, "against-manifest", *(name for name in _RUN_ONLY if name not in ("bind", "set")), *_JUDGING)
+        return _history(options)
+    with DelayedProgress(tables.console(stderr=True)) as progress:
+        findings = driver_audit.audit_model(
+            options.model,
+            bind=bindings(options.bind),
+            set=values(options.set),
+            progress=progress,
+            **{name: getattr(options, name) for name in _RUN_ONLY if name not in ("bind", "set")},
+            **_verdict(options),
+        )
+    return _show(options, findings)
+
+
+_RUN_ONLY = (
+    "against", "bind", "set", "inputs", "golden_seed", "capture", "values", "label", "time_limit", "memory_limit",
+)  # fmt: skip
+_JUDGING = ("max_ulp", "fail_on", "require", "html", "junit", "sarif")
+
+
+def _refuse(options: argparse.Namespace, form: str, *excluded: str) -> None:
+    """An option that a form of the command has no use for is wrong use, not a wish unheard."""
+    given = [name for name in excluded if getattr(options, name) not in (None, (), [], "", False)]
+    if given:
+        words = ", ".join("a model" if name == "model" else "--" + name.replace("_", "-") for name in given)
+        raise ReproError(f"--{form} does not go with {words}")
+
+
+def _verdict(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ("require", "max_ulp", "fail_on")}
+
+
+# ── what is shown ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _show(options: argparse.Namespace, findings: driver_audit.Findings) -> int:
+    findings.write(**{form: getattr(options, form) for form in _FORMS})
+    out, view = tables.console(), findings.view
+    columns = ("", "executor", "same", "first difference at", "origins", "max ULP", "flips")
+    out.print(tables.table(f"audit of {view.model}", columns, map(_row, view.executors), right=(4, 5, 6)))
+    for row in view.executors:
+        for note in row.notes:
+            tables.line(out, f"note: {row.name}: {note}")
+    _show_origins(out, view)
+    _show_probes(out, view)
+    for reason in view.reasons:
+        tables.line(out, f"{reason.executor}: {reason.text}" if reason.executor else reason.text, "bold red")
+    tables.line(out, f"model {view.record.model.digest}")
+    tables.line(out, view.summary, "bold green" if view.good else "bold red")
+    return findings.exit_code
+
+
+def _row(row: ExecutorRow) -> tuple[object, ...]:
+    if not row.capture.ran:
+        reason = f"{row.outcome}: {row.capture.reason}" if row.capture.reason else row.outcome
+        return "", row.name, Text("not run", "yellow"), reason, "", "", ""
+    same = Text("yes", "green") if row.identical else Text("no", "bold red" if row.own or row.failed else "yellow")
+    origins = len(row.pair.origins) if row.pair else ""
+    worst = "" if row.worst is None else f"{row.worst:,}"
+    return row.group, row.name, same, row.first, origins, worst, "" if row.flips is None else row.flips
+
+
+def _show_origins(out: Console, view: View) -> None:
+    if not view.origins:
+        return
+    rows = [
+        (
+            row.title,
+            row.kind.value,
+            "".join(sorted({each.group for each in view.executors if each.name in row.executors})),
+            "" if row.worst is None else f"{row.worst:,}",
+            "; ".join(row.causes),
+        )
+        for row in view.origins
+    ]
+    out.print(tables.table("origins of drift", ("node", "kind", "groups", "max ULP", "cause"), rows, right=(3,)))
+
+
+def _show_probes(out: Console, view: View) -> None:
+    if view.audit.probes:
+        fused = {True: "yes", False: "no", None: ""}
+        rows = [
+            (each.executor, each.operation, each.length, each.order, fused[each.fused]) for each in view.audit.probes
+        ]
+        out.print(tables.table("orders of addition", ("executor", "of", "terms", "order", "fma"), rows, right=(2,)))
+
+
+def _history(options: argparse.Namespace) -> int:
+    with DelayedProgress(tables.console(stderr=True)) as progress:
+        found = driver_audit.audit_manifests(
+            options.model,
+            options.against_manifest,
+            bind=bindings(options.bind),
+            set=values(options.set),
+            progress=progress,
+        )
+    if options.json is not None:
+        driver.write_text(options.json, json.dumps(found.json(), indent=2) + "\n")
+    out = tables.console()
+    if found.changes:
+        rows = [(change.stage, change.where, change.old, change.new) for change in found.changes]
+        out.print(tables.table("", ("stage", "what", "old", "new"), rows))
+    tables.line(out, f"old {found.old}")
+    tables.line(out, f"new {found.new}")
+    tables.line(out, found.summary, {EXIT_GOOD: "bold green", EXIT_MISMATCH: "bold red"}.get(found.exit_code, "yellow"))
+    return found.exit_code
