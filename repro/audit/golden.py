@@ -43,7 +43,7 @@ def golden(audited: Audited, cache: Cache | None, progress: Progress) -> Capture
     `fed` are the values themselves: a node's result from golden operands is the golden result. Raises ReproError for
     a model that cannot be compiled.
     """
-    executor = _best()
+    executor = best_executor()
     stages = (("golden, served", audited.proto), ("golden, every value", opened(audited.proto, list(audited.types))))
     runs: list[dict[str, Array]] = []
     for done, (_, model) in enumerate(stages):
@@ -76,7 +76,8 @@ def own_versions() -> dict[str, str]:
     return {"repro": VERSION, "contract": str(CONTRACT_VERSION), **versions()}
 
 
-def _best() -> Executor:
+def best_executor() -> Executor:
+    """This host's best target on one thread: where golden values are computed."""
     machine = cpu.best_machine()
     return Executor(FAMILY, (("target", "reference"),)) if machine is None else _executor(machine.name, 1)
 

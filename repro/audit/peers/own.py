@@ -41,12 +41,16 @@ class Own:
         self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False
     ) -> dict[str, Array]:
         try:
-            return execute(model, Path(), inputs, executor, self.cache, limit=REFERENCE_LIMIT)
+            return self.execute(model, inputs, executor)
         except TooMuchWorkError as error:
             raise PeerError(Outcome.SKIPPED, f"cost: {error}") from None
         except ReproError as error:
             outcome = Outcome.SKIPPED if error.exit_code == EXIT_INCOMPLETE else Outcome.FAILED
             raise PeerError(outcome, "; ".join(line.strip() for line in str(error).splitlines())) from None
+
+    def execute(self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor) -> dict[str, Array]:
+        """The outputs. Raises ReproError, and TooMuchWorkError above the reference's limit."""
+        return execute(model, Path(), inputs, executor, self.cache, limit=REFERENCE_LIMIT)
 
     def implementations(self, model: ModelProto) -> Mapping[str, str]:
         return {}

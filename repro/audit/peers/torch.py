@@ -98,8 +98,7 @@ class TorchPeer:
     def run(
         self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False
     ) -> dict[str, Array]:
-        torch = _imported()
-        _settle(torch, executor)
+        torch = settle(executor)
         from repro.audit.peers.torch_ops.interpreter import Interpreter
         from repro.audit.peers.torch_ops.tensors import to_numpy, to_torch
 
@@ -129,8 +128,7 @@ class TorchPeer:
         return {name: reason for name, reason in self._fallbacks.items() if name in names}
 
     def adders(self, executor: Executor) -> Mapping[str, Adder]:
-        torch = _imported()
-        _settle(torch, executor)
+        torch = settle(executor)
 
         def of(function: Callable[[Any, Any], Any]) -> Adder:
             return lambda a, b: float(function(torch.from_numpy(a.copy()), torch.from_numpy(b.copy())))
@@ -156,6 +154,9 @@ def _imported() -> Any:
     return torch
 
 
-def _settle(torch: Any, executor: Executor) -> None:
-    """Threads; no deterministic mode and no other precision than PyTorch's own choice, as it is served."""
+def settle(executor: Executor) -> Any:
+    """PyTorch with the executor's threads; with no deterministic mode and no precision but its own choice, as it is
+    served. Raises PeerError where it is missing."""
+    torch = _imported()
     torch.set_num_threads(int(executor.option(THREADS, "1")))
+    return torch

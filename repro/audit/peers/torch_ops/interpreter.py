@@ -35,7 +35,7 @@ class Interpreter:
     """Runs one model. `table` maps operators to functions; `fallbacks` are the nodes that ran elsewhere, with why."""
 
     def __init__(self, model: ModelProto, table: Mapping[str, Function] = TABLE) -> None:
-        self._graph = model.graph
+        self.graph = model.graph
         self._ir = model.ir_version
         self._opsets = {item.domain: item.version for item in model.opset_import}
         self._table = table
@@ -49,10 +49,10 @@ class Interpreter:
     def run(self, inputs: Mapping[str, Any]) -> Values:
         """All values of the main graph by name. `inputs` may have initializers' names, and then stand for them."""
         values: Values = {**self._initial, **inputs}
-        missing = [item.name for item in self._graph.input if item.name not in values]
+        missing = [item.name for item in self.graph.input if item.name not in values]
         if missing:
             raise PeerError(Outcome.FAILED, f"inputs are missing: {', '.join(missing)}")
-        self._run(self._graph.node, values)
+        self._run(self.graph.node, values)
         return values
 
     def _run(self, nodes: Iterable[NodeProto], values: Values) -> None:
