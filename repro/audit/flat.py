@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, inliner
 
-from repro.audit.rewiring import name_nodes, ordered, reads, splice
+from repro.audit.rewiring import definitions, name_nodes, ordered, reads, splice
 from repro.frontend import LoadedModel
 from repro.frontend.bindings import set_value
 from repro.frontend.entry import bind_inputs
@@ -108,6 +108,8 @@ def _splice_decided(loaded: LoadedModel) -> bool:
     importer, scope = _import(loaded)
     bind_inputs(importer, scope, {}, {}, {})
     nodes: list[NodeProto] = []
+    every = definitions(graph.node)
+    every.update(item.name for item in (*graph.input, *graph.initializer))
     found = False
     for node in graph.node:
         taken = _taken(importer, scope, node)
@@ -115,7 +117,9 @@ def _splice_decided(loaded: LoadedModel) -> bool:
             nodes.append(node)
             continue
         own = node.name or next(name for name in node.output if name)
-        spliced = splice(node, helper.get_node_attr_value(node, taken), f"{own}.{taken}/")
+        outside = every - definitions([node])
+        outside.update(name for name in node.output)
+        spliced = splice(node, helper.get_node_attr_value(node, taken), f"{own}.{taken}/", outside.__contains__)
         nodes += spliced.nodes
         graph.initializer.extend(spliced.initializers)
         found = True

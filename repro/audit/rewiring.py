@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
@@ -35,6 +36,18 @@ def defined(graph: GraphProto) -> set[str]:
     """The names that a graph gives a meaning to."""
     made = {name for node in graph.node for name in node.output}
     return made | {item.name for item in graph.input} | {tensor.name for tensor in graph.initializer}
+
+
+def definitions(nodes: Iterable[NodeProto]) -> Counter[str]:
+    """How often each name is given a meaning by nodes, their subgraphs included."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        found.update(name for name in node.output if name)
+        for graph in subgraphs(node):
+            found.update(item.name for item in graph.input)
+            found.update(tensor.name for tensor in graph.initializer)
+            found += definitions(graph.node)
+    return found
 
 
 def ordered(nodes: Iterable[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
@@ -81,14 +94,19 @@ class Spliced:
     initializers: list[TensorProto] = field(default_factory=list[TensorProto])
 
 
-def splice(node: NodeProto, branch: GraphProto, prefix: str) -> Spliced:
-    """The nodes of the branch that an If takes, its own names behind `prefix`, its results under the If's names."""
-    names = {name: prefix + name for name in defined(branch) if name}
+def splice(node: NodeProto, branch: GraphProto, prefix: str, taken: Callable[[str], bool]) -> Spliced:
+    """The nodes of the branch that an If takes, its results under the If's names.
+
+    The branch's own names stay as they are, so that people find them again; one that is taken gets the prefix.
+    """
+    names = {name: prefix + name if taken(name) else name for name in defined(branch) if name}
     made = {name for each in branch.node for name in each.output}
+    results: set[str] = set()
     result, copies = Spliced(), list[NodeProto]()
     for output, item in zip(node.output, branch.output, strict=False):
-        if output and item.name in made and names[item.name] == prefix + item.name:
+        if output and item.name in made and item.name not in results:
             names[item.name] = output
+            results.add(item.name)
         elif output:
             copies.append(helper.make_node("Identity", [names.get(item.name, item.name)], [output]))
     for each in branch.node:
@@ -96,7 +114,6 @@ def splice(node: NodeProto, branch: GraphProto, prefix: str) -> Spliced:
         copy.CopyFrom(each)
         rename_reads(copy, names)
         copy.output[:] = [names.get(name, name) for name in each.output]
-        copy.name = prefix + each.name if each.name else ""
         result.nodes.append(copy)
     for tensor in branch.initializer:
         renamed = TensorProto()
