@@ -1,0 +1,252 @@
+"""The command: what it shows, what it writes, its exit codes, and what it says of wrong use."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+from collections.abc import Callable, Generator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import repro
+from repro import cli
+from repro.artifact import schema
+from repro.audit import auditing, records
+from tests.audit.small_peers import PEERS
+
+FORMS = ("html", "json", "junit", "sarif")
+SUMMARY = "2 of 4 executors ran, 1 give repro's bits, 1 origin; exit code 0"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    """A model, its cache, and the peers of these tests in place of the real ones."""
+    made = tmp_path_factory.mktemp("audit")
+    onnx.save(model(), made / "m.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REPRO_CACHE", str(made / "cache"))
+        patch.setattr(auditing, "audit", functools.partial(auditing.audit, peers=PEERS))
+        yield made
+
+
+def model(scale: float = 1 / 8) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["a"], "positive"), helper.make_node("MatMul", ["a", "w"], ["y"], "dot")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [3, 4], [number * scale + 1 for number in range(12)])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.fixture(scope="module")
+def ran(folder: Path) -> str:
+    """One run with everything that it can write, and what it showed."""
+    words = ["audit", str(folder / "m.onnx"), "--bind", "N=2", "--capture", str(folder / "run.json"), "--values"]
+    for form in FORMS:
+        words += [f"--{form}", str(folder / f"report.{form}")]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert cli.main(words) == 0
+    return shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def captured(folder: Path, ran: str) -> Path:
+    """The record of that run, with its values."""
+    return folder / "run.json"
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(folder: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`repro audit` with these words, on the model where they begin with an option of running one."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = cli.main(["audit", *map(str, words)])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_what_it_shows(ran: str) -> None:
+    assert ran.splitlines()[-1] == SUMMARY
+    (off,) = [line for line in ran.splitlines() if "│ off " in line]
+    assert [cell.strip() for cell in off.split("│")[2:8]] == ["off", "no", "dot", "1", "1", "0"]
+    assert "missing: missing is not installed" in ran
+    assert "crashed: SIGABRT" in ran
+
+
+def test_what_it_writes(folder: Path, ran: str) -> None:
+    text = {form: (folder / f"report.{form}").read_text() for form in FORMS}
+    content = json.loads(text["json"])
+    schema.check(content, "audit", "the report")
+    assert content["verdict"]["same"] == 1
+    assert content["commands"] == [f"repro audit {folder / 'm.onnx'} --bind N=2"]
+    assert ElementTree.fromstring(text["junit"]).get("skipped") == "2"
+    (origin,) = json.loads(text["sarif"])["runs"][0]["results"]
+    place = origin["locations"][0]
+    assert place["logicalLocations"] == [{"name": "dot", "kind": "element"}]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == (folder / "m.onnx").as_posix()
+    assert "<title>Audit of m</title>" in text["html"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "last"),
+    [
+        ((), 0, SUMMARY),
+        (("--max-ulp", "1"), 0, SUMMARY),
+        (("--max-ulp", "0"), 1, SUMMARY.replace("code 0", "code 1")),
+        (("--fail-on", "drift"), 1, SUMMARY.replace("code 0", "code 1")),
+        (("--fail-on", "argmax,origin"), 1, SUMMARY.replace("code 0", "code 1")),
+        (("--fail-on", "argmax"), 0, SUMMARY),
+        (("--require", "off"), 0, SUMMARY),
+        (("--require", "missing"), 3, SUMMARY.replace("code 0", "code 3")),
+        (("--require", "nobody[a=1,b=2]"), 3, SUMMARY.replace("code 0", "code 3")),
+        (("--require", "missing", "--max-ulp", "0"), 1, SUMMARY.replace("code 0", "code 1")),
+    ],
+)
+def test_thresholds_decide_of_a_capture(captured: Path, command: Command, words: tuple[str, ...], code: int, last: str):
+    assert command("--compare", captured, *words)[:2][0] == code
+    assert command("--compare", captured, *words)[1].splitlines()[-1] == last
+
+
+def test_what_is_required_is_run(folder: Path, command: Command) -> None:
+    code, out, _ = command(folder / "m.onnx", "--bind", "N=2", "--against", "off", "--require", "missing")
+    assert code == 3
+    assert "aborting" not in out
+    assert "missing: missing: missing is not installed" in out
+
+
+def test_two_machines_with_other_weights(folder: Path, captured: Path, tmp_path: Path, command: Command) -> None:
+    onnx.save(model(1 / 4), tmp_path / "m.onnx")
+    other = tmp_path / "other.json"
+    words = ("--bind", "N=2", "--against", "off", "--label", "laptop", "--capture", other)
+    assert command(tmp_path / "m.onnx", *words)[0] == 0
+    assert not other.with_suffix(".safetensors").exists(), "digests alone, unless asked for"
+    code, out, _ = command("--compare", captured, other)
+    assert code == 0
+    assert "│ laptop:off" in out
+    (weight,) = [line for line in out.splitlines() if "│ weight" in line]
+    assert weight.split("│")[1].strip() == "w"
+
+
+def test_an_artifact_with_its_own_inputs(folder: Path, command: Command) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    repro.build(folder / "m.onnx", folder / "m.repro", inputs={"x": x})
+    code, out, _ = command(folder / "m.repro" / "artifact.json", "--against", "off")
+    assert code == 0
+    assert "2 of 2 executors ran" in out
+    code, _, err = command(folder / "m.repro" / "artifact.json", "--bind", "N=3")
+    assert code == 2
+    assert "an artifact has its own bindings" in err
+
+
+def test_in_python(folder: Path) -> None:
+    x = np.ones((2, 3), np.float32)
+    found = repro.audit_model(model(), inputs={"x": x}, against="off,off[threads=1,way=other]", max_ulp=1)
+    assert found.exit_code == 1
+    assert [row.group for row in found.view.executors] == ["A", "B", "C"]
+    assert records.Audit is type(found.audit), "repro.audit is the package, whatever was called before"
+    assert json.loads(found.json())["commands"] == [
+        "repro audit model.onnx '--against=off,off[threads=1,way=other]' --inputs INPUTS.npz"
+    ]
+
+
+# ── two builds ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_build_against_an_old_one(folder: Path, tmp_path: Path, command: Command) -> None:
+    repro.build(folder / "m.onnx", tmp_path / "old.repro", bind={"N": 2})
+    old = tmp_path / "old.repro" / "artifact.json"
+    code, out, _ = command(folder / "m.onnx", "--against-manifest", old)
+    assert (code, out.splitlines()[-1]) == (0, "the artifacts are identical; exit code 0")
+    onnx.save(model(1 / 4), tmp_path / "new.onnx")
+    code, out, _ = command(tmp_path / "new.onnx", "--against-manifest", old, "--json", tmp_path / "history.json")
+    assert code == 1
+    assert out.splitlines()[-1] == "the golden results have other bits; exit code 1"
+    assert [row["stage"] for row in json.loads((tmp_path / "history.json").read_text())["changes"]] == [
+        "weight",
+        "results",
+    ]
+    code, out, _ = command(folder / "m.onnx", "--against-manifest", old, "--bind", "N=3")
+    assert code == 3, "other inputs: nobody can say"
+    assert "import of infer" in out
+
+
+# ── wrong use ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "takes a model"),
+        (["missing.onnx"], "missing.onnx"),
+        (["m.onnx", "--bind", "N=2", "--against", "of"], "did you mean off"),
+        (["m.onnx", "--bind", "N=2", "--against", "off[threads=1"], "not a list of executors"),
+        (["m.onnx", "--bind", "N=2", "--against", ""], "not a list of executors"),
+        (["m.onnx", "--bind", "N=2", "--fail-on", "weather"], "unknown threshold"),
+        (["m.onnx", "--max-ulp", "-1"], "not a number from 0 up"),
+        (["m.onnx", "--time-limit", "0"], "not a number of seconds"),
+        (["m.onnx", "--memory-limit", "much"], "not a number of bytes"),
+        (["m.onnx", "--inputs", "missing.npz"], "missing.npz"),
+        (["m.onnx", "--bind", "M=2"], "--bind N=INT"),
+        (["m.onnx", "--compare", "a.json"], "--compare does not go with a model"),
+        (["--compare", "a.json", "--bind", "N=2"], "--compare does not go with --bind"),
+        (["--compare", "a.json", "--against", "off"], "--compare does not go with --against"),
+        (["--compare", "missing.json"], "missing.json"),
+        (["--compare"], "expected at least one argument"),
+        (["--compare", "m.onnx"], "the capture m.onnx"),
+        (["--compare", "empty.json"], "not a capture"),
+        (["m.onnx", "--against-manifest", "missing.json"], "not an artifact"),
+        (["m.onnx", "--against-manifest", "old.json", "--html", "r.html"], "does not go with --html"),
+        (["m.onnx", "--against-manifest", "old.json", "--against", "off"], "does not go with --against"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use_is_two(
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "empty.json").write_text("{}")
+    before = {path.name for path in folder.iterdir()}
+    code, out, err = command(*words)
+    assert code == 2
+    assert said in err
+    assert not out
+    assert {path.name for path in folder.iterdir()} == before
+
+
+def test_a_damaged_capture_is_refused(captured: Path, tmp_path: Path, command: Command) -> None:
+    text = captured.read_text()
+    (tmp_path / "a.json").write_text(text.replace('"label":""', '"label":"b"'))
+    code, _, err = command("--compare", tmp_path / "a.json")
+    assert code == 2
+    assert "the capture is damaged" in err
+
+
+def test_a_report_that_cannot_be_written(captured: Path, tmp_path: Path, command: Command) -> None:
+    code, _, err = command("--compare", captured, "--json", tmp_path / "no" / "where.json")
+    assert code == 2
+    assert "where.json" in err
+
+
+def test_eighty_columns_are_enough(captured: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    monkeypatch.setattr("repro.tables.WIDTH_OF_A_PIPE", 80)
+    _, out, _ = command("--compare", captured)
+    table = [line for line in out.splitlines() if line.startswith(("│", "┃"))]
+    assert table
+    assert max(map(len, table)) <= 80
+    assert any("SIGABRT" in line for line in table)
