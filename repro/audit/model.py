@@ -68,7 +68,9 @@ def prepare(
             raise ReproError("an artifact has its own bindings", found=", ".join((*(bind or {}), *(set or {}))))
         request = request_of(stored)
         source, bind, set = request.model, request.bind, request.set  # noqa: A001
-        inputs = request.inputs if inputs is None and golden_seed is None else inputs
+        if inputs is None and golden_seed is None and request.inputs is not None:
+            own = {item.name for item in source.proto.graph.input}  # an artifact has the inputs of all its entries
+            inputs = {name: array for name, array in request.inputs.items() if name in own}
         golden_seed = request.golden_seed if golden_seed is None else golden_seed
     else:
         source = model if isinstance(model, LoadedModel) else load_source(model)
@@ -96,8 +98,7 @@ def _inputs(flat: Flat, given: Mapping[str, Array] | None, seed: int) -> dict[st
     if given is None:
         drawn = golden.draw(types, golden.index_limits(flat.graph), seed)
         return dict(zip(flat.inputs, drawn, strict=True))
-    known = {name: array for name, array in given.items() if name in flat.inputs}
-    stored = sessions.match(known, [Signature(name, str(kind)) for name, kind in flat.inputs.items()])
+    stored = sessions.match(given, [Signature(name, str(kind)) for name, kind in flat.inputs.items()])
     return {name: to_face(array, flat.inputs[name].dtype) for name, array in zip(flat.inputs, stored, strict=True)}
 
 
