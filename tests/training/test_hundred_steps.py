@@ -1,11 +1,13 @@
-"""A hundred steps give the same state on every target and number of threads, and under a memory budget."""
+"""A hundred steps give the same state on every target and number of threads, under a memory budget, traced, resumed."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +97,46 @@ def test_a_hundred_steps_are_the_same_bits_everywhere(name: str, tmp_path: Path)
     found["within a budget", 2] = after(within, name, "cpu", 2)
     assert len(found) >= 4
     assert len(set(found.values())) == 1, found
+
+
+def _resumed_is_unbroken(folder: Path, steps: Sequence[int]) -> None:
+    """Runs that go on from checkpoints of a traced run end in its state: elsewhere, with other threads, some untraced.
+
+    The first of the steps is how often the run is saved. Half of them are of another artifact, which has a memory
+    budget; the graph is the same.
+    """
+    kept = build("digits_mlp", folder / "kept")
+    within = build("digits_mlp", folder / "within", memory_budget=int(KEPT * arena(kept)))
+    with np.load(ROOT / "examples" / "data" / "digits.npz") as data:
+        given = {"input": data["x"][:200].reshape(-1, 64).astype(np.float32), "labels": data["y"][:200]}
+    run: dict[str, Any] = {"steps": STEPS, "trace_state_every": 3, "checkpoint_every": STEPS}
+    traced: dict[str, Any] = {**run, "trace": folder / "whole.trace", "checkpoint_every": steps[0], "keep": STEPS}
+    whole = repro.train(kept.folder, given, checkpoint=folder / "whole", **traced)
+    plain = repro.train(kept.folder, given, checkpoint=folder / "plain", threads=1, **run)
+    assert plain.state == whole.state and whole.step == STEPS
+    for step in steps:
+        again = folder / f"from-{step}"
+        again.mkdir()
+        for ending in ("json", "safetensors"):
+            shutil.copy(folder / "whole" / f"step-{step:08}.{ending}", again)
+        trace = again / "run.trace" if step % 2 else None
+        if trace is not None:
+            shutil.copy(folder / "whole.trace", trace)
+        found = repro.train(
+            (within if step % 4 < 2 else kept).folder, given, checkpoint=again, trace=trace, resume=True,
+            target=HERE[step % len(HERE)].name, threads=(1, 2, 5)[step % 3], **run,
+        )  # fmt: skip
+        assert (found.step, found.state) == (STEPS, whole.state), step
+        assert trace is None or trace.read_bytes() == (folder / "whole.trace").read_bytes(), step
+
+
+def test_resumed_at_some_steps_is_unbroken(tmp_path: Path) -> None:
+    _resumed_is_unbroken(tmp_path, (13, 26, 65, 78))
+
+
+@pytest.mark.full
+def test_resumed_at_any_step_is_unbroken(tmp_path: Path) -> None:
+    _resumed_is_unbroken(tmp_path, range(1, STEPS))
 
 
 def _same_under_emulation(name: str, folder: Path, steps: int, threads: Sequence[int]) -> None:
