@@ -177,13 +177,14 @@ def _split(options: TrainOptions) -> dict[str, str]:
     fields |= {each.name for each in dataclasses.fields(options.loss)}
     clipping = {name: word for name, word in words.items() if name == "clip_norm"}
     return {
-        GRADIENTS: _text({name: word for name, word in words.items() if name in fields}),
-        CLIP: _text(clipping) if clipping else "",
-        UPDATE: _text({name: word for name, word in words.items() if name not in fields and name not in clipping}),
+        GRADIENTS: text({name: word for name, word in words.items() if name in fields}),
+        CLIP: text(clipping) if clipping else "",
+        UPDATE: text({name: word for name, word in words.items() if name not in fields and name not in clipping}),
     }
 
 
-def _text(words: Mapping[str, str]) -> str:
+def text(words: Mapping[str, str]) -> str:
+    """Words as an attribute states them; `words_in` is the inverse."""
     return encode(dict(words)).decode()
 
 
@@ -254,7 +255,7 @@ def unroll_own(proto: ModelProto, bind: Mapping[str, int], steps: int) -> tuple[
         ports = [port.name for port in entry.inputs]
         inputs = [MODEL, *(at(number, name) for name in ports), *current]
         whole.add(
-            STEP, f"step {number}", inputs, outputs, ports=ports, words=_text({k: str(v) for k, v in bind.items()})
+            STEP, f"step {number}", inputs, outputs, ports=ports, words=text({k: str(v) for k, v in bind.items()})
         )
     shown = [at(number, port.name) for number in range(1, steps + 1) for port in entry.outputs]
     return whole, whole.model([*shown, *(state_at(steps, slot.name) for slot in changed)], {"": 22}), entry

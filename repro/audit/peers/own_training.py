@@ -12,18 +12,24 @@ from repro.artifact.sessions import Session
 from repro.artifact.verify import REFERENCE_LIMIT
 from repro.audit import unrolled
 from repro.audit.golden import session_of
+from repro.audit.model import fed_name
 from repro.audit.peers.own import Own
-from repro.audit.records import Executor
+from repro.audit.peers.peer import PeerError
+from repro.audit.records import Executor, Outcome
 from repro.frontend.tensors import read_array
 from repro.ir.types import Array, to_face
 
 Progress = Callable[[str, int, int], None]
+FED = fed_name("")
+"""How the names end of inputs that stand for values."""
 
 
 class OwnTraining(Own):
     """Runs a model of training steps with the entries `train_step` and `gradients`, on the executor's target."""
 
     def execute(self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor) -> dict[str, Array]:
+        if any(item.name.endswith(FED) for item in model.graph.input):
+            raise PeerError(Outcome.REFUSED, "a compiled step is not run node by node")
         found = run_steps(model, inputs, executor, self.cache, limit=REFERENCE_LIMIT)
         return {item.name: found[item.name] for item in model.graph.output}
 
