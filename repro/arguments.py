@@ -131,13 +131,15 @@ _TRAINING = {
 }
 
 
-def training_options(made: argparse.ArgumentParser) -> None:
-    """How a forward model becomes a training step."""
+def training_options(made: argparse.ArgumentParser, entries: bool = True) -> None:
+    """How a forward model becomes a training step; `entries`: and which entries an artifact has."""
     group = made.add_argument_group("training")
     for name, what in _TRAINING.items():
         group.add_argument(f"--{name}", metavar="X", help=what)
     group.add_argument("--weighted", action="store_true", help="the loss takes an input `weight` too")
-    group.add_argument("--gradients", action="store_true", help="an entry `gradients`: the loss and each gradient")
+    if entries:
+        gradients = "an entry `gradients`: the loss and each gradient"
+        group.add_argument("--gradients", action="store_true", help=gradients)
     more = "another option of the loss, the optimizer or the schedule: beta1=0.8"
     group.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help=more)
 

@@ -11,7 +11,19 @@ from rich.console import Console
 from rich.text import Text
 
 from repro import driver, driver_audit, tables
-from repro.arguments import bindings, command, names, seconds, seed, size, values, whole
+from repro.arguments import (
+    bindings,
+    command,
+    count,
+    names,
+    seconds,
+    seed,
+    size,
+    training,
+    training_options,
+    values,
+    whole,
+)
 from repro.audit.report.view import ExecutorRow, View
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
 from repro.progress import DelayedProgress
@@ -27,9 +39,11 @@ def _audit_parser(commands: Any) -> None:
     forms.add_argument("--compare", type=Path, nargs="+", metavar="RUN.json", help="compare captures, of any machines")
     forms.add_argument("--against-manifest", type=Path, metavar="OLD.json", help="what changed since this artifact")
     _run_options(made.add_argument_group("what runs"))
+    training_options(made, entries=False)
     kept = made.add_argument_group("what is kept")
     kept.add_argument("--capture", type=Path, metavar="RUN.json", help="write this machine's record, to be compared")
     kept.add_argument("--values", action="store_true", help="with the values themselves, beside it")
+    kept.add_argument("--reduce", type=Path, metavar="DIR", help="smallest models that drift, with scripts")
     kept.add_argument("--label", default="", metavar="NAME", help="what this machine is called in comparisons")
     for form in _FORMS:
         kept.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write the report as {form}")
@@ -49,6 +63,9 @@ def _run_options(group: Any) -> None:
     group.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value")
     group.add_argument("--inputs", type=Path, metavar="FILE.npz", help="default: an artifact's own, or drawn")
     group.add_argument("--golden-seed", type=seed, metavar="INT", help="draw inputs from this (default: 0)")
+    steps = "audit a training run of so many steps: of a model with --loss, or with a training step of its own"
+    group.add_argument("--steps", type=count, metavar="N", help=steps)
+    group.add_argument("--seed", type=seed, metavar="INT", help="order of samples in a training run (default: 0)")
     group.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each executor (default: 120)")
     group.add_argument("--memory-limit", type=size, metavar="SIZE", help="of each executor (default: 8GiB)")
 
@@ -65,20 +82,23 @@ def audit(options: argparse.Namespace) -> int:
     if options.against_manifest is not None:
         _refuse(options, "against-manifest", *(name for name in _RUN_ONLY if name not in ("bind", "set")), *_JUDGING)
         return _history(options)
+    more: dict[str, Any] = {name: getattr(options, name) for name in _RUN_ONLY if name not in ("bind", "set", "seed")}
+    more |= _verdict(options) | training(options)
     with DelayedProgress(tables.console(stderr=True)) as progress:
         findings = driver_audit.audit_model(
             options.model,
             bind=bindings(options.bind),
             set=values(options.set),
             progress=progress,
-            **{name: getattr(options, name) for name in _RUN_ONLY if name not in ("bind", "set")},
-            **_verdict(options),
+            seed=options.seed or 0,
+            **more,
         )
     return _show(options, findings)
 
 
 _RUN_ONLY = (
-    "against", "bind", "set", "inputs", "golden_seed", "capture", "values", "label", "time_limit", "memory_limit",
+    "against", "bind", "set", "inputs", "golden_seed", "steps", "seed", "reduce", "capture", "values", "label",
+    "time_limit", "memory_limit",
 )  # fmt: skip
 _JUDGING = ("max_ulp", "fail_on", "require", "html", "junit", "sarif")
 
@@ -86,6 +106,7 @@ _JUDGING = ("max_ulp", "fail_on", "require", "html", "junit", "sarif")
 def _refuse(options: argparse.Namespace, form: str, *excluded: str) -> None:
     """An option that a form of the command has no use for is wrong use, not a wish unheard."""
     given = [name for name in excluded if getattr(options, name) not in (None, (), [], "", False)]
+    given += [name for name, value in training(options).items() if value is not None]
     if given:
         words = ", ".join("a model" if name == "model" else "--" + name.replace("_", "-") for name in given)
         raise ReproError(f"--{form} does not go with {words}")
@@ -108,6 +129,7 @@ def _show(options: argparse.Namespace, findings: driver_audit.Findings) -> int:
             tables.line(out, f"note: {row.name}: {note}")
     _show_origins(out, view)
     _show_probes(out, view)
+    _show_reduced(out, findings)
     for reason in view.reasons:
         tables.line(out, f"{reason.executor}: {reason.text}" if reason.executor else reason.text, "bold red")
     tables.line(out, f"model {view.record.model.digest}")
@@ -148,6 +170,18 @@ def _show_probes(out: Console, view: View) -> None:
             (each.executor, each.operation, each.length, each.order, fused[each.fused]) for each in view.audit.probes
         ]
         out.print(tables.table("orders of addition", ("executor", "of", "terms", "order", "fma"), rows, right=(2,)))
+
+
+def _show_reduced(out: Console, findings: driver_audit.Findings) -> None:
+    if findings.reduced:
+        rows = [
+            (each.folder, ", ".join(each.nodes), each.executor, each.drift.max_ulp, "yes" if each.confirmed else "no")
+            for each in findings.reduced
+        ]
+        columns = ("folder", "nodes", "executor", "max ULP", "script shows it")
+        out.print(tables.table("small models that drift", columns, rows, right=(3,)))
+    for value, reason in findings.not_reduced:
+        tables.line(out, f"no small model of {value}: {reason}", "yellow")
 
 
 def _history(options: argparse.Namespace) -> int:

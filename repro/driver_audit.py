@@ -6,6 +6,7 @@ function, whichever part of the package is imported first.
 
 from __future__ import annotations
 
+import json
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from repro.driver import Progress, default_cache, read_npz
 from repro.errors import ReproError
 from repro.frontend import load_source
 from repro.ir.types import Array
+from repro.train_step import training_of
 
 __all__ = ["Findings", "History", "audit_captures", "audit_manifests", "audit_model", "split"]
 
@@ -44,6 +46,9 @@ def audit_model(
     set: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Array] | str | Path | None = None,
     golden_seed: int | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    reduce: str | Path | None = None,
     capture: str | Path | None = None,
     values: bool = False,
     label: str = "",
@@ -52,17 +57,31 @@ def audit_model(
     time_limit: float | None = None,
     memory_limit: int | None = None,
     progress: Progress = _silent,
+    **training: Any,
 ) -> Findings:
     """Run a model, or an artifact's source, on other runtimes, and find the nodes where their bits leave repro's.
 
     `against` names families or executors (`onnxruntime[level=all,threads=2]`); `require` those that must run. Inputs
-    are an .npz file or arrays, an artifact's golden ones, or drawn from `golden_seed`. `capture` is where the record
+    are an .npz file or arrays, an artifact's golden ones, or drawn from `golden_seed`. With `steps` a training run is
+    audited: `loss`, `optimizer` and the other options of `build` go by name, and `inputs` is the data whose samples the
+    batches take in the order of `seed`. `reduce` is a folder for the smallest models that drift, one for each kind of
+    node, with scripts that show it. `capture` is where the record
     of this machine goes, with the values themselves if `values`. Each executor may take `time_limit` seconds and
     `memory_limit` bytes. `max_ulp` and `fail_on` (drift, origin, argmax) are what the exit code depends on. Raises
     ReproError.
     """
     names = None if against is None else split(against)
-    words = {"bind": bind, "set": set, "golden_seed": golden_seed, "inputs": inputs}
+    chosen = training_of(training) if any(value is not None for value in training.values()) else None
+    if chosen is not None and steps is None:
+        raise ReproError("training options audit a training run", next="say of how many steps, with --steps")
+    words = {
+        "bind": bind,
+        "set": set,
+        "golden_seed": golden_seed,
+        "inputs": inputs,
+        "steps": steps,
+        "seed": seed or None,
+    }
     arrays = read_npz(Path(inputs)) if isinstance(inputs, str | Path) else inputs
     request = auditing.Request(
         model=model,
@@ -74,10 +93,14 @@ def audit_model(
         require=split(require or ()),
         limits=_limits(time_limit, memory_limit),
         thresholds=Thresholds(max_ulp, _words(fail_on)),
+        steps=steps,
+        training=chosen,
+        seed=seed,
         label=label,
+        reduce=None if reduce is None else Path(reduce),
         capture=None if capture is None else Path(capture),
         values=values,
-        commands=_commands(model, names, words),
+        commands=_commands(model, names, words, training),
     )
     return auditing.audit(request, default_cache(), progress)
 
@@ -110,18 +133,31 @@ def split(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _commands(
-    model: str | Path | ModelProto, against: Sequence[str] | None, given: Mapping[str, Any]
+    model: str | Path | ModelProto,
+    against: Sequence[str] | None,
+    given: Mapping[str, Any],
+    training: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """The command that makes these findings again."""
     words = ["repro", "audit", "model.onnx" if isinstance(model, ModelProto) else str(model)]
     words += [f"--against={','.join(against)}"] if against is not None else []
-    for option in ("bind", "set"):
-        words += [word for name, value in (given[option] or {}).items() for word in (f"--{option}", f"{name}={value}")]
+    for name, value in (given["bind"] or {}).items():
+        words += ["--bind", f"{name}={value}"]
+    for name, value in (given["set"] or {}).items():
+        words += ["--set", f"{name}={json.dumps(value, default=str)}"]
     if given["inputs"] is not None:
         words += ["--inputs", str(given["inputs"]) if isinstance(given["inputs"], str | Path) else "INPUTS.npz"]
-    elif given["golden_seed"] is not None:
-        words += ["--golden-seed", str(given["golden_seed"])]
+    for option in ("golden_seed", "steps", "seed"):
+        words += [_option(option), str(given[option])] if given[option] is not None else []
+    for name, value in training.items():
+        if value is not None:
+            named = name in ("loss", "optimizer", "learning_rate")
+            words += [_option(name), str(value)] if named else ["--option", f"{name}={value}"]
     return (shlex.join(words),)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def audit_captures(

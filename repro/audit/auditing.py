@@ -1,9 +1,10 @@
-"""A whole audit, straight through: prepare, golden, executors, record, findings."""
+"""A whole audit, straight through: prepare, golden, executors, record, findings, their causes, small models."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ from typing import Any
 from repro.artifact.cache import Cache
 from repro.artifact.checks import Report
 from repro.artifact.tensors import write_output
-from repro.audit import capture, comparison, environment, golden, model, running
+from repro.audit import capture, comparison, environment, golden, model, running, training
+from repro.audit.explaining import explained
+from repro.audit.model import Audited
 from repro.audit.peers import PEERS
-from repro.audit.records import Audit, Record
+from repro.audit.records import Audit, Capture, Executor, Origin, Record
+from repro.audit.reduce import Reduced, reduce
 from repro.audit.report import document, html, junit, sarif
-from repro.audit.report.view import View
+from repro.audit.report.view import OriginRow, View
 from repro.audit.verdict import Thresholds, verdict
+from repro.errors import ReproError
 from repro.ir.types import Array
+from repro.train_step import TrainOptions
 
 Progress = Callable[[str, int, int], None]
 
@@ -26,7 +32,10 @@ Progress = Callable[[str, int, int], None]
 class Request:
     """What to audit. `against` are families or names of executors, None for those of each family's own choice.
 
-    `require` are those that have to run. The record is written to `capture`, with its values if `values`.
+    `require` are those that have to run. With `steps` it is a training run that is audited, of a forward model and its
+    `training` options or of a model that brings its step; `inputs` are then the data that batches are taken from, in
+    the order of `seed`. The record is written to `capture`, with its values if `values`; small models that drift go to
+    the folder `reduce`.
     """
 
     model: model.Source
@@ -38,7 +47,11 @@ class Request:
     require: Sequence[str]
     limits: running.Limits
     thresholds: Thresholds
+    steps: int | None = None
+    training: TrainOptions | None = None
+    seed: int = 0
     label: str = ""
+    reduce: Path | None = None
     capture: Path | None = None
     values: bool = False
     commands: tuple[str, ...] = ()
@@ -52,6 +65,9 @@ class Findings:
     report: Report
     model_uri: str
     required: tuple[str, ...] = ()
+    reduced: tuple[Reduced, ...] = ()
+    not_reduced: tuple[tuple[str, str], ...] = ()
+    """Values of origins of which no smaller model was made, and why."""
 
     @cached_property
     def view(self) -> View:
@@ -90,20 +106,39 @@ class Findings:
 def audit(request: Request, cache: Cache | None, progress: Progress, peers: Mapping[str, str] = PEERS) -> Findings:
     """Run a model on every executor that is asked for and find where they part. Raises ReproError for a model that
     cannot be prepared or compiled, for unknown executors, and for files that cannot be written."""
-    executors = running.choose(_chosen(request), peers)
+    table = peers if request.steps is None else training.PEERS
+    executors = running.choose(_chosen(request), table)
     progress("prepare", 0, 1)
-    audited = model.prepare(request.model, request.bind, request.set, request.inputs, request.golden_seed)
+    audited = _prepared(request)
     progress("prepare", 1, 1)
-    best = golden.golden(audited, cache, progress)
-    captures = running.run_all(audited, best, executors, request.limits, True, progress, cache, peers)
+    best = (golden if request.steps is None else training).golden(audited, cache, progress)
+    captures = running.run_all(audited, best, executors, request.limits, True, progress, cache, table)
     inputs = {name: capture.value_of(array) for name, array in audited.inputs.items()}
     record = Record(audited.summary, inputs, best, captures, environment.host(), request.label)
     if request.capture is not None:
         capture.write(record, request.capture, request.values)
-    found = replace(comparison.audit((record,)), commands=request.commands)
+    found = explained(comparison.audit((record,)), audited, best, progress)
+    small = _Small(audited, best, request, cache, table, progress)
+    small.reduce(View(found, verdict(found)), {each.name: each for each in executors})
+    commands = (*request.commands, *(shlex.join(each.command) for each in small.made))
     return Findings(
-        found, verdict(found, request.thresholds, request.require), _uri(request.model), tuple(request.require)
+        audit=replace(found, commands=commands),
+        report=verdict(found, request.thresholds, request.require),
+        model_uri=_uri(request.model),
+        required=tuple(request.require),
+        reduced=tuple(small.made),
+        not_reduced=tuple(small.failed),
     )
+
+
+def _prepared(request: Request) -> Audited:
+    if request.steps is None:
+        return model.prepare(request.model, request.bind, request.set, request.inputs, request.golden_seed)
+    for option, given in (("--set", request.set), ("--reduce", request.reduce)):
+        if given:
+            raise ReproError(f"{option} does not go with a training run")
+    seeds = request.golden_seed or 0, request.seed
+    return training.prepare(request.model, request.training, request.steps, request.bind, request.inputs, *seeds)
 
 
 def _chosen(request: Request) -> Sequence[str] | None:
@@ -115,6 +150,43 @@ def _chosen(request: Request) -> Sequence[str] | None:
 
 def _uri(source: model.Source) -> str:
     return Path(source).as_posix() if isinstance(source, str | Path) else "model.onnx"
+
+
+@dataclass(frozen=True, eq=False)
+class _Small:
+    """Models cut down to what drifts: one for each kind of node that does, as its first executor runs it."""
+
+    audited: Audited
+    golden: Capture
+    request: Request
+    cache: Cache | None
+    peers: Mapping[str, str]
+    progress: Progress
+    made: list[Reduced] = field(default_factory=list[Reduced])
+    failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    def reduce(self, view: View, executors: Mapping[str, Executor]) -> None:
+        if self.request.reduce is None:
+            return
+        first: dict[tuple[str, ...], OriginRow] = {}
+        for row in view.origins:
+            if row.is_node:
+                first.setdefault(row.operators, row)
+        for number, row in enumerate(first.values(), start=1):
+            self.progress("small models", number - 1, len(first))
+            variant = row.variants[0]
+            folder = self.request.reduce / f"{number:02}-{'-'.join(row.operators)[:40]}"
+            self._one(variant.origin, executors[variant.executors[0]], folder)
+        self.progress("small models", len(first), len(first))
+
+    def _one(self, origin: Origin, executor: Executor, folder: Path) -> None:
+        request = self.request
+        try:
+            found = reduce(self.audited, self.golden, origin, executor, folder, request.limits, self.cache, self.peers)
+        except ReproError as error:
+            self.failed.append((origin.value, error.what))
+        else:
+            self.made.append(found)
 
 
 def compare(paths: Sequence[Path], thresholds: Thresholds, require: Sequence[str] = ()) -> Findings:

@@ -120,6 +120,12 @@ class OriginRow:
         return " + ".join(computing or shown) or self.value
 
     @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators of its nodes, constants left out."""
+        found = (self.known[name].op_type for name in self.nodes if name in self.known)
+        return tuple(name for name in found if name != "Constant")
+
+    @property
     def is_node(self) -> bool:
         """Whether nodes drift here, rather than something that was given to them."""
         return self.kind in (Kind.NODE, Kind.FUSED)
