@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx.external_data_helper import load_external_data_for_model
 
 from repro.artifact.canonical import Json
 from repro.audit.peers import cost, instruction_sets
@@ -68,7 +69,7 @@ class OnnxReference:
         names = [item.name for item in model.graph.output]
         try:
             with np.errstate(all="ignore"):
-                found = _evaluator_class()(model).run(names, dict(inputs))
+                found = _evaluator_class()(_whole(model)).run(names, dict(inputs))
         except MemoryError as error:
             raise PeerError(Outcome.MEMORY, "onnx's reference evaluator had no memory left") from error
         except Exception as error:  # its operators are plain NumPy code, which raises anything
@@ -136,6 +137,16 @@ def _evaluator_class() -> type:
     except ImportError as error:
         raise PeerError(Outcome.MISSING, f"onnx's reference evaluator does not import: {error}") from error
     return ReferenceEvaluator
+
+
+def _whole(model: ModelProto) -> ModelProto:
+    """The model with its external data, which lies in the process's own folder: the evaluator takes no other."""
+    if not any(item.data_location == TensorProto.EXTERNAL for item in model.graph.initializer):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    load_external_data_for_model(copy, ".")
+    return copy
 
 
 def _blas() -> str:

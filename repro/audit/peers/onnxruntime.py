@@ -13,7 +13,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -23,7 +23,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from repro.artifact.canonical import Json
 from repro.audit.peers import cost, instruction_sets
@@ -99,7 +100,7 @@ class OnnxRuntime:
         with tempfile.TemporaryDirectory() as folder:
             saved = Path(folder) / "optimized.onnx"
             _session(model, executor, saved_to=saved)
-            return onnx.load(saved)
+            return _read_saved(saved)
 
     def run(
         self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False
@@ -138,7 +139,7 @@ def usable_providers() -> list[str]:
     """The execution providers that can be made here, the CPU's own and remote ones left out. Imports the runtime."""
     runtime = _runtime()
     node = helper.make_node("Identity", ["x"], ["y"])
-    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
     model = helper.make_model(
         helper.make_graph([node], "identity", [x], [y]), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
     )
@@ -215,6 +216,18 @@ def _session(model: ModelProto, executor: Executor, level: str = "", saved_to: P
         raise _failure(error) from error
 
 
+def _read_saved(path: Path) -> ModelProto:
+    """The model that a session saved; external data that it did not save with it stays where it was."""
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        if location and (path.parent / location).is_file():
+            load_external_data_for_tensor(tensor, str(path.parent))
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return model
+
+
 def _providers(executor: Executor) -> list[str]:
     other = executor.option("provider")
     return [f"{other}ExecutionProvider", CPU] if other else [CPU]
@@ -282,17 +295,21 @@ def _array(value: Any) -> Array | None:
 
 
 def fused_nodes(model: ModelProto, lowered: ModelProto) -> dict[str, str]:
-    """By name of each node of the model that does not run as it is: the operator of the lowered model that makes its
-    result, or that makes the next results behind it which both models have."""
-    original = {name: node for node in model.graph.node for name in node.output if name}
-    made = {name: node for node in lowered.graph.node for name in node.output if name}
-    own = {id(node) for name, node in original.items() if name in made and _operator(node) == _operator(made[name])}
+    """By name of each node of the model that does not run as it is: the operators of the lowered model that make its
+    result, or the next results behind it which both models have."""
+    original, made = _makers(model), _makers(lowered)
     found: dict[str, str] = {}
-    for name, node in made.items():
-        if name in original and id(original[name]) not in own:
-            for each in _group(original[name], original, made):
-                found.setdefault(each.name, _operator(node))
+    for name in made.keys() & original.keys():
+        before = _group(original[name], original, made)
+        after = _group(made[name], made, original)
+        if [_operator(node) for node in before] != [_operator(node) for node in after]:
+            operators = ", ".join(dict.fromkeys(_operator(node) for node in reversed(after)))
+            found.update({node.name: operators for node in before})
     return found
+
+
+def _makers(model: ModelProto) -> dict[str, onnx.NodeProto]:
+    return {name: node for node in model.graph.node for name in node.output if name}
 
 
 def _operator(node: onnx.NodeProto) -> str:
@@ -300,15 +317,14 @@ def _operator(node: onnx.NodeProto) -> str:
 
 
 def _group(
-    last: onnx.NodeProto, original: Mapping[str, onnx.NodeProto], made: Mapping[str, onnx.NodeProto]
-) -> Iterator[onnx.NodeProto]:
-    """A node and those before it whose results the lowered model lacks."""
-    waiting, seen = [last], {last.name}
+    last: onnx.NodeProto, own: Mapping[str, onnx.NodeProto], other: Mapping[str, onnx.NodeProto]
+) -> list[onnx.NodeProto]:
+    """A node and those before it, up to results that the other model has too; the last first."""
+    found, waiting = [last], [last]
     while waiting:
-        node = waiting.pop()
-        yield node
-        before = [original[name] for name in node.input if name in original and name not in made]
-        for each in before:
-            if each.name not in seen:
-                seen.add(each.name)
-                waiting.append(each)
+        names = [name for name in waiting.pop().input if name in own and name not in other]
+        for node in (own[name] for name in names):
+            if not any(node is each for each in found):
+                found.append(node)
+                waiting.append(node)
+    return found
