@@ -65,7 +65,7 @@ def _elementwise(node: NodeProto, others: Sequence[Array]) -> Finish:
             return lambda x: x + others[0]
         case "Mul" if len(others) == 1:
             return lambda x: x * others[0]
-        case "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" | "Flatten":
+        case "Identity":
             return lambda x: x
         case other:
             raise NotCoveredError(f"{other} fused behind it")

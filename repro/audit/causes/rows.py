@@ -26,7 +26,13 @@ def exp32(x: Array) -> Array:
 # ── softmax ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _alone(problem: Problem) -> None:
+    if problem.after:
+        raise NotCoveredError(f"{problem.after[0].op_type} fused behind {problem.node.op_type}")
+
+
 def softmax(problem: Problem) -> Units:
+    _alone(problem)
     data = problem.required(0)
     rows, golden, theirs = (_softmax_rows(problem, array) for array in (data, problem.golden, problem.theirs))
     logarithm = problem.node.op_type == "LogSoftmax"
@@ -135,6 +141,7 @@ def _least_error(correct: Array, theirs: Array, results: Callable[[Array], list[
 
 def normalization(problem: Problem) -> Units:
     """LayerNormalization and, without a mean, RMSNormalization."""
+    _alone(problem)
     data, scale, bias = problem.required(0), problem.required(1), problem.input(2)
     axis = problem.attribute("axis", -1) % data.ndim
     size = int(np.prod(data.shape[axis:]))
@@ -153,6 +160,7 @@ def normalization(problem: Problem) -> Units:
 
 
 def instance_normalization(problem: Problem) -> Units:
+    _alone(problem)
     data, scale, bias = (problem.required(position) for position in range(3))
     size = int(np.prod(data.shape[2:]))
     rows, golden, theirs = (array.reshape(-1, size) for array in (data, problem.golden, problem.theirs))

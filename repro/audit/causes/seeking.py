@@ -44,6 +44,7 @@ FAMILIES: Mapping[str, Family] = {
 LIKELY, LIKELY_PAIRS = 10, 3
 MOST_TOGETHER = 2
 """Orders that may share a result: with more, chance would do."""
+NOT_COVERED = "not covered"
 UNKNOWN = "order or rounding not among the known"
 
 
@@ -67,18 +68,35 @@ def causes(
         return ()
     with exact_arithmetic(), np.errstate(all="ignore"):
         plain = _zeros_and_subnormals(golden, theirs, different)
-        return plain or _sought(Problem(node, arrays, golden, theirs, tuple(after)))
+        return plain or _sought((node, *after), arrays, golden, theirs)
 
 
-def _sought(problem: Problem) -> tuple[Cause, ...]:
-    family = FAMILIES.get(problem.node.op_type)
-    if family is None:
+def _sought(nodes: Sequence[NodeProto], arrays: Mapping[str, Array], golden: Array, theirs: Array) -> tuple[Cause, ...]:
+    """What the node that computes most is sought for; those before it are taken to give what golden has."""
+    covered = [position for position, node in enumerate(nodes) if node.op_type in FAMILIES]
+    if not covered:
         return ()
+    core = next((at for at in covered if nodes[at].op_type not in elementwise.FORMULAS), covered[0])
     try:
-        units = family(problem)
-        return _fitting(units)
+        problem = Problem(nodes[core], arrays, golden, theirs, tuple(nodes[core + 1 :]))
+        _check_chain(problem)
+        return _fitting(FAMILIES[problem.node.op_type](problem))
     except NotCoveredError as reason:
-        return (Cause("not covered", str(reason)),)
+        return (Cause(NOT_COVERED, str(reason)),)
+
+
+def _check_chain(problem: Problem) -> None:
+    """Raises NotCoveredError unless each node behind reads the one before, and none of them moves elements."""
+    value = problem.node.output[0]
+    for node in problem.after:
+        if value not in node.input:
+            raise NotCoveredError(f"fused nodes that are no chain: {node.name} ({node.op_type})")
+        value = node.output[0]
+    missing = [name for node in (problem.node, *problem.after) for name in node.input if name]
+    made = {node.output[0] for node in (problem.node, *problem.after)}
+    missing = [name for name in missing if name not in problem.arrays and name not in made]
+    if missing:
+        raise NotCoveredError(f"the values of {', '.join(missing)} were not kept")
 
 
 def _fitting(units: Units) -> tuple[Cause, ...]:

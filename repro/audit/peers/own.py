@@ -12,9 +12,11 @@ from repro.artifact.canonical import Json
 from repro.artifact.verify import REFERENCE_LIMIT
 from repro.audit.golden import FAMILY, TooMuchWorkError, execute, own_executors, own_versions
 from repro.audit.peers.peer import Adder, PeerError
+from repro.audit.probes.own import own_adders
 from repro.audit.records import Executor, Outcome
 from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.types import Array
+from repro.machines import CPUS
 
 
 class Own:
@@ -56,4 +58,6 @@ class Own:
         return {}
 
     def adders(self, executor: Executor) -> Mapping[str, Adder]:
-        return {}
+        """Of compiled targets; the reference would take minutes over a tree."""
+        target = executor.option("target")
+        return own_adders(target, int(executor.option("threads", "1")), self.cache) if target in CPUS else {}
