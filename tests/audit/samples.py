@@ -28,6 +28,7 @@ from repro.audit.records import (
 )
 
 NODES = 120
+CAUSE = "lanes(8), fold halves, squares by fma (mean in f64), times 1 / deviation, fma with the bias"
 HOSTILE = "<script>alert(1)</script>&\x1b[2J"
 OPERATORS = ("MatMul", "Add", "LayerNormalization", "Softmax", "Gelu", "Mul")
 ORT = tuple(Executor("onnxruntime", (("level", level), ("threads", "2"))) for level in ("disable", "basic", "all"))
@@ -92,7 +93,7 @@ def capture(
 @cache
 def sample() -> Audit:
     """Nine executors: two of repro's own, four that drift in three ways, one each missing, crashed and out of time."""
-    sequential = Cause("blocks of 256, each in sequence, with fma", "2,048 of 2,048 elements")
+    sequential = Cause(CAUSE, "2,048 of 2,048 elements")
     early = origin(3, noisy(1, 3), (sequential,))
     hostile = origin(7, noisy(3, 7), fed=True)
     late = origin(60, None)

@@ -14,7 +14,7 @@ from repro.audit.records import Kind, Outcome
 from repro.audit.report import document, junit, plots, sarif
 from repro.audit.report.view import View, letter
 from repro.audit.verdict import Thresholds, verdict
-from tests.audit.samples import HOSTILE, NODES, noisy, sample
+from tests.audit.samples import CAUSE, HOSTILE, NODES, noisy, sample
 
 
 def view(limits: Thresholds | None = None, required: tuple[str, ...] = ()) -> View:
@@ -35,7 +35,7 @@ def test_one_origin_of_several_executors_is_one_row() -> None:
     assert [row.value for row in rows] == ["v3", "v7", "v60"], "in canonical order"
     assert [len(row.executors) for row in rows] == [3, 3, 2]
     assert [len(row.variants) for row in rows] == [1, 1, 2], "alike, alike, and two that drift in their own ways"
-    assert rows[0].causes == ("blocks of 256, each in sequence, with fma",)
+    assert rows[0].causes == (CAUSE,)
 
 
 @pytest.mark.parametrize(

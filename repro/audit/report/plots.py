@@ -116,10 +116,8 @@ def said(drift: Drift) -> str:
 class Bar:
     label: str
     count: int
-    share: float
-    """Percent of all elements."""
     width: float
-    """Percent of the widest bar; a count above zero is never without a bar."""
+    """Percent of the widest bar."""
 
 
 def histogram(drift: Drift) -> tuple[Bar, ...]:
@@ -130,6 +128,5 @@ def histogram(drift: Drift) -> tuple[Bar, ...]:
     last = max(position for position, count in enumerate(counts) if count)
     most = max(counts)
     return tuple(
-        Bar(label, count, 100 * count / drift.elements, max(100 * count / most, 0.7) if count else 0.0)
-        for label, count in zip(BUCKETS[: last + 1], counts, strict=False)
+        Bar(label, count, 100 * count / most) for label, count in zip(BUCKETS[: last + 1], counts, strict=False)
     )
