@@ -75,7 +75,8 @@ def store_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 def _packable(array: Array) -> Array:
     """safetensors' NumPy side knows no f8 on the way back: its bytes go."""
     dense = canonical(array)
-    return dense.view(np.uint8) if dense.dtype.itemsize == 1 and dense.dtype.kind in "Vf" else dense
+    dtype = tensors.type_of(dense).dtype
+    return dense.view(np.uint8) if dtype.is_float and dtype.bits == 8 else dense
 
 
 @contextmanager

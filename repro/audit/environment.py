@@ -10,7 +10,7 @@ from repro.artifact.canonical import Json
 from repro.artifact.workers import cores
 from repro.version import VERSION
 
-_FLAGS = (
+FLAGS = (
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl",
     "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8",
     "asimd", "asimdhp", "asimddp", "sve", "sve2", "bf16", "i8mm",
@@ -26,7 +26,7 @@ def host() -> dict[str, Json]:
     return {
         "machine": platform.machine(),
         "cpu": cpu.get("model name", "") or platform.processor() or "unknown",
-        "flags": [flag for flag in _FLAGS if flag in flags],
+        "flags": [flag for flag in FLAGS if flag in flags],
         "cores": cores(),
         "installed_cores": os.cpu_count() or 1,
         "system": f"{platform.system()} {platform.release()}",

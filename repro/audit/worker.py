@@ -154,7 +154,7 @@ def _stages(run: _Run) -> None:
     run.update(served=values, reason="while its values were shown")
     lowered = run.peer.lowered(job.model, job.executor)
     shown = _opened(run, lowered, served)
-    if job.executor.family != FAMILY:
+    if shown and job.executor.family != FAMILY:
         run.update(reason="while its nodes were fed golden values")
         _fed(run, lowered, shown)
     if job.keep:
