@@ -1,7 +1,9 @@
 """Less memory for more operations: temporaries with long gaps between uses are computed again before the next use.
 
-A value that a budget has no room for is dropped after a use, and the call that made it is repeated, into a fresh
-temporary, right before the next use. A repeated call runs the same kernel on the same bits, so no bit changes.
+Calls that can end lives earlier are moved up first (`earlier`), which costs nothing. Then a value that a budget has no
+room for is dropped after a use, and the call that made it is repeated, into a fresh temporary, right before the next
+use. A repeated call runs the same kernel on the same bits, so no bit changes. A body of a loop or a side of a branch is
+a sequence of its own: what is made and used in it alone is repeated in it.
 
 The choice is greedy on the excess: the bytes alive above the limit, summed over the program's time. The repetition
 that lowers it most per scalar operation comes first. Everything is integers; a tie goes to the first candidate.
@@ -9,6 +11,7 @@ that lowers it most per scalar operation comes first. Everything is integers; a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,14 +19,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from passes.plan import ALIGNMENT, Uses, plan, round_up
+from passes.earlier import Times, earlier
+from passes.plan import ALIGNMENT, plan, round_up
+from passes.sequences import Path, renamed, replaced, sequences, touched
 from repro.errors import ReproError
-from repro.ir.program import OUTPUT, TEMPORARY, Branch, Buffer, Call, CountedLoop, Program, Step, While, walk
+from repro.ir.loops import Scalar, Store, topological
+from repro.ir.program import OUTPUT, TEMPORARY, Buffer, Call, Program, Step, walk
 from repro.ir.types import Array
 from repro.ir.work import operations
 
 MOST_STEPS = 3
-"""A program grows at most to this many times its top-level steps."""
+"""A program grows at most to this many times its steps."""
 STRIDES = (4, 16)
 """Ways down that no budget has a say in: by this part of the peak at a time."""
 DEPTHS = (0, 1, 2, 4)
@@ -45,7 +51,8 @@ class _Draft:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """`buffer` is made anew before the step at `position`, by the calls that wrote `repeated` (in their order)."""
+    """`buffer` is made anew before the step at `position` of its sequence, by the calls that wrote `repeated` (in their
+    order)."""
 
     buffer: int
     position: int
@@ -61,15 +68,17 @@ def recompute(program: Program, budget: int) -> Program:
     """
     if program.arena_bytes <= budget:
         return program
+    least = start = min(earlier(program), program, key=lambda each: each.arena_bytes)
+    if start.arena_bytes <= budget:
+        return start
     if budget >= _largest_call(program):
-        found = _descend(program, budget, lambda peak, arena: peak - max(ALIGNMENT, arena - budget))
+        found = _descend(start, budget, lambda peak, arena: peak - max(ALIGNMENT, arena - budget))
         if found.arena_bytes <= budget:
             return found
     # Straight down did not get there. Strides that no budget has a say in may go further, and the least arena on their
     # ways can be promised: whoever asks for as much gets it.
-    least = program
     for stride in STRIDES:
-        found = _descend(program, budget, lambda peak, _, stride=stride: peak - max(ALIGNMENT, peak // stride))
+        found = _descend(start, budget, lambda peak, _, stride=stride: peak - max(ALIGNMENT, peak // stride))
         if found.arena_bytes <= budget:
             return found
         least = min(least, found, key=lambda each: each.arena_bytes)
@@ -98,7 +107,8 @@ def _descend(program: Program, budget: int, lower: Callable[[int, int], int]) ->
     costs = [operations(kernel) for kernel in program.kernels]
     state = _State(program, draft, costs)
     limit = lower(state.peak, program.arena_bytes)
-    while least.arena_bytes > budget and len(draft.steps) <= MOST_STEPS * len(program.steps):
+    most = MOST_STEPS * sum(1 for _ in walk(program.steps))
+    while least.arena_bytes > budget and sum(1 for _ in walk(draft.steps)) <= most:
         chosen = state.best(limit) if state.peak > limit else None
         if chosen is not None:
             draft = state.apply(chosen)
@@ -113,6 +123,23 @@ def _descend(program: Program, budget: int, lower: Callable[[int, int], int]) ->
     return least
 
 
+class _Sequence:
+    """Steps that run one after another: a program's own, a loop's body, or a side of a branch."""
+
+    def __init__(self, program: Program, path: Path, steps: tuple[Step, ...], runs: int, begins: list[int]) -> None:
+        self.path, self.steps, self.runs, self.begins = path, steps, runs, begins
+        self.reads: dict[int, list[int]] = {}
+        self.writes: dict[int, list[int]] = {}
+        """Positions of the steps that read and write each buffer, in their bodies too."""
+        self.touches: Counter[int] = Counter()
+        for position, step in enumerate(steps):
+            for buffer, written in touched(program, step):
+                self.touches[buffer] += 1
+                found = (self.writes if written else self.reads).setdefault(buffer, [])
+                if position not in found[-1:]:
+                    found.append(position)
+
+
 class _State:
     """Lives and uses of a draft's buffers.
 
@@ -122,23 +149,23 @@ class _State:
 
     def __init__(self, program: Program, draft: _Draft, costs: Sequence[int]) -> None:
         self.program, self.draft, self.costs = program, draft, costs
-        self.reads: dict[int, list[int]] = {}
-        self.writes: dict[int, list[int]] = {}
-        self.begins: list[int] = []
-        self.lives = Uses()
-        for position, step in enumerate(draft.steps):
-            self.begins.append(self.lives.time + 1)
-            self.lives.visit((step,))
-            for buffer, written in _touched(program, step):
-                found = (self.writes if written else self.reads).setdefault(buffer, [])
-                if position not in found[-1:]:
-                    found.append(position)
+        self.lives = Times()
+        self.lives.visit(draft.steps)
         self.lives.keep_results()
+        self.homes: dict[int, _Sequence] = {}
+        """The innermost sequence that holds all uses of a buffer."""
+        found = [
+            _Sequence(program, path, steps, runs, begins)
+            for (path, steps, runs), begins in zip(sequences(draft.steps), self.lives.begins, strict=True)
+        ]
+        everything = found[0].touches
+        for each in found:
+            self.homes |= {buffer: each for buffer, count in each.touches.items() if count == everything[buffer]}
         self.families: dict[int, list[int]] = {}
         for buffer, origin in enumerate(draft.origins):
             self.families.setdefault(origin, []).append(buffer)
         self.live = self._live()
-        self.repeatable = {buffer for buffer in self.writes if self._is_repeatable(buffer)}
+        self.repeatable = {buffer for buffer in self.homes if self._is_repeatable(buffer)}
 
     def _live(self) -> Array:
         changes = np.zeros(2 * self.lives.time + 4, np.int64)
@@ -157,9 +184,13 @@ class _State:
     def size(self, buffer: int) -> int:
         return round_up(max(self.draft.buffers[buffer].nbytes, 1))
 
+    def made(self, buffer: int) -> int:
+        """The position of the step that writes a repeatable buffer."""
+        return self.homes[buffer].writes[buffer][0]
+
     def call(self, buffer: int) -> Call:
         """The call that writes a repeatable buffer."""
-        step = self.draft.steps[self.writes[buffer][0]]
+        step = self.homes[buffer].steps[self.made(buffer)]
         assert isinstance(step, Call)
         return step
 
@@ -167,23 +198,29 @@ class _State:
         """What the call that writes a buffer reads, besides it."""
         return [other for other in self.call(buffer).buffers if other != buffer]
 
-    def _is_repeatable(self, buffer: int) -> bool:
-        """Whether one call outside of loops wrote it whole, from what nothing has changed since."""
-        if self.draft.buffers[buffer].role != TEMPORARY or len(self.writes[buffer]) > 1:
-            return False
-        position = self.writes[buffer][0]
-        step = self.draft.steps[position]
-        if not isinstance(step, Call) or step.scalars or position in self.reads.get(buffer, ()):
-            return False
-        if any(store.when is not None for store in self.program.kernels[step.kernel].stores):
-            return False
-        return all(self._settled(other, position) for other in self.inputs(buffer))
+    def cost(self, buffer: int) -> int:
+        """Scalar operations of repeating the call that writes a buffer, in all runs of its sequence."""
+        return self.costs[self.call(buffer).kernel] * self.homes[buffer].runs
 
-    def _settled(self, buffer: int, position: int) -> bool:
-        """Whether a buffer's value is final when the step at a position reads it."""
+    def _is_repeatable(self, buffer: int) -> bool:
+        """Whether one call of its sequence wrote it whole, from what nothing in the sequence has changed since."""
+        home = self.homes[buffer]
+        writes, reads = home.writes.get(buffer, ()), home.reads.get(buffer, ())
+        if self.draft.buffers[buffer].role != TEMPORARY or len(writes) != 1:
+            return False
+        position = writes[0]
+        step = home.steps[position]
+        if not isinstance(step, Call) or any(read <= position for read in reads):
+            return False
+        if not all(_is_whole(store) for store in self.program.kernels[step.kernel].stores):
+            return False
+        return all(self._settled(other, home, position) for other in step.buffers if other != buffer)
+
+    def _settled(self, buffer: int, sequence: _Sequence, position: int) -> bool:
+        """Whether a buffer's value, when the step at a position reads it, is that until the sequence ends."""
         if self.draft.buffers[buffer].role not in (TEMPORARY, OUTPUT):
             return True
-        return all(write < position for write in self.writes.get(buffer, ()))
+        return all(write < position for write in sequence.writes.get(buffer, ()))
 
     def latest(self, buffer: int, time: int) -> int:
         """Of the buffers with a value, the one that lives longest and is made before a time."""
@@ -202,7 +239,7 @@ class _State:
             gain = excess - int(np.maximum(self._live_with(candidate) - limit, 0).sum())
             if gain <= 0:
                 continue
-            rate = Fraction(gain, sum(self.costs[self.call(each).kernel] for each in candidate.repeated) or 1)
+            rate = Fraction(gain, sum(self.cost(each) for each in candidate.repeated) or 1)
             if rate > chosen_rate:
                 chosen, chosen_rate = candidate, rate
         return chosen
@@ -210,9 +247,9 @@ class _State:
     def _candidates(self, over: Array) -> Iterator[_Repetition]:
         """Every gap between uses in which the limit is passed (`over` counts the slots so far), at every depth."""
         for buffer in sorted(self.repeatable):
-            uses = [self.writes[buffer][0], *self.reads.get(buffer, ())]
-            for before, after in pairwise(uses):
-                start, stop = 2 * self.begins[before + 1] - 1, 2 * self.begins[after] - 1
+            begins = self.homes[buffer].begins
+            for before, after in pairwise(self._uses(buffer)):
+                start, stop = 2 * begins[before + 1] - 1, 2 * begins[after] - 1
                 if over[stop] == over[start]:
                     continue
                 known: set[_Repetition] = set()
@@ -222,20 +259,24 @@ class _State:
                         known.add(candidate)
                         yield candidate
 
+    def _uses(self, buffer: int) -> list[int]:
+        return [self.made(buffer), *self.homes[buffer].reads.get(buffer, ())]
+
     def _repetition(self, buffer: int, position: int, depth: int) -> _Repetition:
         """The calls to repeat, with what they read repeated too where it is dead, `depth` levels back."""
-        time = self.begins[position]
+        home = self.homes[buffer]
+        time = home.begins[position]
         repeated, level = {buffer}, [buffer]
         extended: set[int] = set()
         for remaining in range(depth, -1, -1):
             dead = {
                 self.latest(other, time) for each in level for other in self.inputs(each) if self._dead(other, time)
             }
-            again = {each for each in dead if remaining and each in self.repeatable}
+            again = {each for each in dead if remaining and each in self.repeatable and self.homes[each] is home}
             extended |= dead - again
             level = sorted(again - repeated)
             repeated |= again
-        order = sorted(repeated, key=lambda each: self.writes[self.draft.origins[each]][0])
+        order = sorted(repeated, key=lambda each: self.made(self.draft.origins[each]))
         return _Repetition(buffer, position, tuple(order), tuple(sorted(extended - repeated)))
 
     def _dead(self, buffer: int, time: int) -> bool:
@@ -246,11 +287,11 @@ class _State:
     def _live_with(self, candidate: _Repetition) -> Array:
         """Bytes alive in each slot if the candidate were taken."""
         live = self.live.copy()
-        slot = 2 * self.begins[candidate.position]
+        begins = self.homes[candidate.buffer].begins
+        slot = 2 * begins[candidate.position]
         size = self.size(candidate.buffer)
-        uses = [self.writes[candidate.buffer][0], *self.reads[candidate.buffer]]
-        before = max(use for use in uses if use < candidate.position)
-        live[2 * self.begins[before + 1] : slot] -= size
+        before = max(use for use in self._uses(candidate.buffer) if use < candidate.position)
+        live[2 * begins[before + 1] : slot] -= size
         for each in candidate.repeated:
             if each != candidate.buffer:
                 live[slot] += self.size(each)
@@ -260,7 +301,8 @@ class _State:
 
     def apply(self, candidate: _Repetition) -> _Draft:
         """The draft with the calls repeated, and every use from there on led to the new buffer."""
-        time = self.begins[candidate.position]
+        home = self.homes[candidate.buffer]
+        time = home.begins[candidate.position]
         buffers, origins = list(self.draft.buffers), list(self.draft.origins)
         fresh: dict[int, int] = {}
         calls: list[Step] = []
@@ -269,11 +311,11 @@ class _State:
             buffers.append(replace(buffers[each], position=0))
             origins.append(origins[each])
             read = {other: self._source(other, time, fresh) for other in self.inputs(each)}
-            calls.append(_renamed(self.call(each), {**read, each: fresh[each]}))
+            calls.append(renamed(self.call(each), {**read, each: fresh[each]}))
         names = {candidate.buffer: fresh[candidate.buffer]}
-        behind = (_renamed(step, names) for step in self.draft.steps[candidate.position :])
-        steps = (*self.draft.steps[: candidate.position], *calls, *behind)
-        return _Draft(tuple(buffers), steps, tuple(origins))
+        behind = (renamed(step, names) for step in home.steps[candidate.position :])
+        steps = (*home.steps[: candidate.position], *calls, *behind)
+        return _Draft(tuple(buffers), replaced(self.draft.steps, home.path, steps), tuple(origins))
 
     def _source(self, buffer: int, time: int, fresh: dict[int, int]) -> int:
         if self.draft.buffers[buffer].role != TEMPORARY:
@@ -282,32 +324,6 @@ class _State:
         return fresh.get(found, found)
 
 
-def _touched(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
-    """The buffers of a step, and of the steps inside it: (buffer, whether it is written)."""
-    for each in walk((step,)):
-        match each:
-            case Call():
-                for buffer, parameter in zip(each.buffers, program.kernels[each.kernel].buffers, strict=True):
-                    yield buffer, parameter.writable
-            case While() | Branch():
-                yield each.condition, False
-            case CountedLoop():
-                pass
-
-
-def _renamed(step: Step, names: dict[int, int]) -> Step:
-    """A step with buffers renamed, in its body too."""
-
-    def inner(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        return tuple(_renamed(each, names) for each in steps)
-
-    match step:
-        case Call():
-            return replace(step, buffers=tuple(names.get(buffer, buffer) for buffer in step.buffers))
-        case CountedLoop():
-            return replace(step, body=inner(step.body))
-        case While():
-            return replace(step, condition=names.get(step.condition, step.condition), body=inner(step.body))
-        case Branch():
-            condition = names.get(step.condition, step.condition)
-            return Branch(condition, inner(step.then), inner(step.otherwise))
+def _is_whole(store: Store) -> bool:
+    """Whether a store fills its buffer: not under a condition, and not a row that a loop's counter picks."""
+    return store.when is None and not any(isinstance(each, Scalar) for each in topological((store.offset,)))

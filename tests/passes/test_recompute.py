@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +20,9 @@ from repro.artifact.config import Config
 from repro.artifact.sessions import open_cpu
 from repro.cli import parser
 from repro.frontend import import_model, load_model
+from repro.ir.loops import Kernel, Load, Scalar, topological
 from repro.ir.parse_program import parse_program
-from repro.ir.program import CONSTANT, INPUT, PARAMETER, TEMPORARY, Call, Program
+from repro.ir.program import CONSTANT, INPUT, PARAMETER, TEMPORARY, Call, CountedLoop, Program, Step, walk
 from repro.ir.types import Array
 from repro.ir.work import program_operations
 from repro.targets import cpu
@@ -41,10 +43,22 @@ class Trained:
     data: tuple[tuple[Array, ...], ...]
 
 
+LOOPS: dict[str, dict[str, int]] = {
+    "accumulation": {"accumulation": 2},
+    "shards": {"shards": 2},
+    "both": {"accumulation": 2, "shards": 2},
+}
+LOOP_BUDGETS = {"digits_mlp": (95, 90), "digits_cnn": (92, 85), "nano_gpt": (80, 60)}
+"""Percent, for each of the ways above to have the step in loops."""
+LOOP_CASES = [(f"{name} {way}", percent) for name, kept in LOOP_BUDGETS.items() for way in LOOPS for percent in kept]
+
+
 @cache
-def trained(name: str) -> Trained:
+def trained(case: str) -> Trained:
+    """By model, and the way in which its step has loops."""
+    name, _, way = case.partition(" ")
     model = import_model(load_model(GOLDEN / name / "forward.onnx"), {} if name == "nano_gpt" else {"N": 16})
-    step = train_step(model, training_of({"loss": "softmax_cross_entropy", "optimizer": "adamw"}))
+    step = train_step(model, training_of({"loss": "softmax_cross_entropy", "optimizer": "adamw", **LOOPS.get(way, {})}))
     program = pipeline.run(step.graph, dict(step.locations), step.updates).program
     generator = np.random.default_rng(5)
     data: list[tuple[Array, ...]] = []
@@ -106,6 +120,54 @@ def test_outputs_and_state_have_the_same_bits(name: str, tmp_path: Path) -> None
             assert results(name, code, threads) == expected, (percent, threads)
 
 
+@pytest.mark.parametrize(("case", "percent"), LOOP_CASES)
+def test_in_loops_the_arena_fits_and_a_run_ends_in_the_same_values(case: str, percent: int) -> None:
+    before, after = trained(case).program, bounded(case, percent)
+    assert any(isinstance(step, CountedLoop) for step in before.steps)
+    assert after.arena_bytes <= before.arena_bytes * percent // 100
+    assert program_operations(before) <= program_operations(after) < 2 * program_operations(before)
+    assert (after.kernels, after.constants, after.updates) == (before.kernels, before.constants, before.updates)
+    assert terms(after) == terms(before)
+
+
+def in_bodies(program: Program) -> int:
+    """Calls inside of loops."""
+    return sum(isinstance(step, Call) for step in walk(program.steps)) - sum(
+        isinstance(step, Call) for step in program.steps
+    )
+
+
+@pytest.mark.parametrize("way", LOOPS)
+@pytest.mark.parametrize("name", ["digits_cnn", "nano_gpt"])
+def test_calls_are_repeated_in_bodies(name: str, way: str) -> None:
+    case, percent = f"{name} {way}", LOOP_BUDGETS[name][-1]
+    assert in_bodies(bounded(case, percent)) > in_bodies(trained(case).program) > 0
+
+
+def test_calls_that_are_moved_up_lower_the_arena_alone() -> None:
+    """Each weight of digits_mlp takes its next value when its gradient is there: nothing is repeated."""
+    program = trained("digits_mlp").program
+    after = recompute(program, program.arena_bytes * 75 // 100)
+    assert program_operations(after) == program_operations(program)
+    assert sorted(map(repr, after.steps)) == sorted(map(repr, program.steps))
+    assert after.steps != program.steps
+    assert terms(after) == terms(program)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(f"{name} {way}", marks=() if way == "both" else pytest.mark.full)
+     for name in LOOP_BUDGETS for way in LOOPS],
+)  # fmt: skip
+def test_in_loops_outputs_and_state_have_the_same_bits(case: str, tmp_path: Path) -> None:
+    expected = results(case, compiled(trained(case).program, tmp_path), 1)
+    assert len(expected) > 2 * len(trained(case).step.updates)
+    for percent in LOOP_BUDGETS[case.partition(" ")[0]]:
+        code = compiled(bounded(case, percent), tmp_path)
+        for threads in (1, 2):
+            assert results(case, code, threads) == expected, (percent, threads)
+
+
 @pytest.mark.parametrize(("name", "percent"), CASES)
 def test_the_text_parses_back(name: str, percent: int) -> None:
     program = bounded(name, percent)
@@ -122,7 +184,7 @@ def test_every_read_sees_the_value_that_the_whole_program_gives_it(name: str, pe
 
 
 def terms(program: Program) -> dict[int, int]:
-    """The value numbers of the outputs; equal calls on equal values have equal numbers.
+    """The value numbers of the outputs, loops unrolled; equal calls on equal values have equal numbers.
 
     A temporary is read only where nothing that shares its bytes was written since.
     """
@@ -130,19 +192,20 @@ def terms(program: Program) -> dict[int, int]:
     values: dict[int, int] = {}
     owners: dict[int, int] = {}
     calls = 0
-    for step in program.steps:
-        assert isinstance(step, Call)
+    for call, counters in unrolled(program.steps, ()):
         calls += 1
-        kernel = program.kernels[step.kernel]
-        pairs = list(zip(step.buffers, kernel.buffers, strict=True))
-        read: list[object] = []
+        kernel = program.kernels[call.kernel]
+        pairs = list(zip(call.buffers, kernel.buffers, strict=True))
+        read: list[object] = [tuple(counters[depth] for depth in call.scalars)]
         for buffer, parameter in pairs:
             held = program.buffers[buffer]
             if held.role in (INPUT, PARAMETER, CONSTANT):
                 read.append((held.role, held.position))
+            elif parameter.writable and fills(kernel):
+                read.append("filled")
             else:
                 read.append(values.get(buffer, -1))
-                if held.role == TEMPORARY and not parameter.writable:
+                if held.role == TEMPORARY and (not parameter.writable or buffer in values):
                     lines = range(held.position, held.position + round_up(held.nbytes), 64)
                     assert {owners.get(line) for line in lines} == {buffer}
         number = numbers.setdefault((kernel.digest, tuple(read)), len(numbers))
@@ -154,10 +217,29 @@ def terms(program: Program) -> dict[int, int]:
                     owners.update(
                         dict.fromkeys(range(held.position, held.position + round_up(held.nbytes), 64), buffer)
                     )
-    assert calls == len(program.steps) > 0
+    assert calls >= len(program.steps) > 0
     outputs = {b.position: values[n] for n, b in enumerate(program.buffers) if b.role == "output"}
     assert outputs
     return outputs
+
+
+def unrolled(steps: Sequence[Step], counters: tuple[int, ...]) -> Iterator[tuple[Call, tuple[int, ...]]]:
+    """Each call as often as it runs, with the counters of the loops around it."""
+    for step in steps:
+        if isinstance(step, CountedLoop):
+            for counter in range(step.count):
+                yield from unrolled(step.body, (*counters, counter))
+        else:
+            assert isinstance(step, Call)
+            yield step, counters
+
+
+def fills(kernel: Kernel) -> bool:
+    """Whether a kernel writes all of its buffer and reads nothing of it."""
+    (store,) = kernel.stores
+    if store.when is not None or kernel.serial or any(isinstance(e, Scalar) for e in topological((store.offset,))):
+        return False
+    return not any(isinstance(e, Load) and e.buffer == store.buffer for e in kernel.expressions)
 
 
 _NUMBERS: dict[object, int] = {}
