@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -115,7 +116,8 @@ def test_a_gru_is_the_reference_evaluators(before: int, direction: str) -> None:
     model = _model([node], 14, weights, x=(TensorProto.FLOAT, [5, 2, 3]))
     inputs, peer = {"x": _floats(5, 2, 3)}, TorchPeer()
     found = peer.run(model, inputs, PLAIN)
-    for name, expected in zip(("y", "last"), ReferenceEvaluator(model).run(None, inputs), strict=True):
+    wanted: Any = ReferenceEvaluator(model).run(None, inputs)
+    for name, expected in zip(("y", "last"), wanted, strict=True):
         np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
     assert list(peer.implementations(model)) == ([] if before else ["gru"])
 
@@ -189,6 +191,18 @@ def test_narrow_types_and_strings_keep_their_bits() -> None:
         model = _model([helper.make_node("Identity", ["x"], ["y"])], 22, x=(kind, [3]))
         found = TorchPeer().run(model, {"x": array}, PLAIN)["y"]
         assert found.dtype == array.dtype and found.tobytes() == array.tobytes()
+
+
+@pytest.mark.full
+def test_the_fused_model_is_close_to_the_eager_one() -> None:
+    """digits_cnn: its convolutions' epilogues are fused, so bits differ. A minute, most of it Inductor's start."""
+    pytest.importorskip("torch")
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ on PATH (Debian: apt-get install g++)")
+    peer, model = TorchPeer(), onnx.load(str(GOLDEN / "digits_cnn" / "forward.onnx"))
+    inputs = {"input": _floats(4, 1, 8, 8)}
+    eager, fused = (peer.run(model, inputs, executor(threads="1", **more)) for more in ({}, {"compile": "inductor"}))
+    np.testing.assert_allclose(fused["logits"], eager["logits"], rtol=1e-5, atol=1e-6)
 
 
 def test_its_adders_add() -> None:

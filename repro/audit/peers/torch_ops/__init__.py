@@ -10,6 +10,7 @@ reductions    sums, means, extremes, running sums
 moves         what changes shape or place and computes nothing
 indexing      gather, scatter, selection
 sampling      resizing, sampling on a grid
+fused         the same as one graph, compiled by Inductor
 interpreter   a model run node by node; control flow; the nodes that have no entry here
 
 All but this file import PyTorch, which is an extra: the peer imports them when it runs.
