@@ -65,10 +65,14 @@ def value_at(name: str) -> Value:
 
 
 def store_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays by `key`. Raises ReproError."""
+    """Write arrays by `key`; under another name first, so that the file is whole or not there. Raises ReproError."""
+    temporary = path.with_name(f".partial-{path.name}")
     try:
-        safetensors.save_file({name: _packable(array) for name, array in arrays.items()}, path)
+        safetensors.save_file({name: _packable(array) for name, array in arrays.items()}, temporary)
+        temporary.chmod(files.READ_WRITE)
+        temporary.replace(path)
     except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
         raise ReproError("the values cannot be written", found=f"{path}: {error}") from error
 
 

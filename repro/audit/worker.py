@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -93,7 +94,7 @@ class _Run:
 
     def ask(self, model: ModelProto, inputs: Mapping[str, Array], lowered: bool = False) -> dict[str, Array]:
         """The outputs that are tensors."""
-        found = self.peer.run(model, inputs, self.job.executor, lowered)
+        found = _flat(self.peer.run(model, inputs, self.job.executor, lowered))
         tensors = {name: array for name, array in found.items() if _is_tensor(array)}
         if len(tensors) < len(found):
             self.note(f"not compared, as they are no tensors: {', '.join(sorted(found.keys() - tensors.keys()))}")
@@ -102,10 +103,22 @@ class _Run:
     def keep(self, arrays: Mapping[str, Array]) -> dict[str, Value]:
         """Digests; arrays that are not golden's are kept."""
         values = {name: value_of(array) for name, array in arrays.items()}
-        for name, value in values.items():
+        for name, value in values.items() if self.job.keep else ():
             if value != self.job.golden.get(name):
                 self.arrays.setdefault(key(value), arrays[name])
         return values
+
+
+def _flat(results: Mapping[str, object]) -> dict[str, Any]:
+    """Results by name; a sequence's values as `name[0]`, `name[1]`…, as repro names them."""
+    found: dict[str, Any] = {}
+    for name, value in results.items():
+        items = cast("list[object]", value) if isinstance(value, list) else None
+        if items and all(_is_tensor(item) for item in items):
+            found |= {f"{name}[{number}]": item for number, item in enumerate(items)}
+        else:
+            found[name] = value
+    return found
 
 
 def _is_tensor(value: object) -> bool:
@@ -152,8 +165,13 @@ def _stages(run: _Run) -> None:
     values = run.keep(served)
     _note_unstable(run, values, {name: value_of(array) for name, array in again.items()})
     run.update(served=values, reason="while its values were shown")
-    lowered = run.peer.lowered(job.model, job.executor)
-    shown = _opened(run, lowered, served)
+    try:
+        lowered = run.peer.lowered(job.model, job.executor)
+        shown = _opened(run, lowered, served)
+    except PeerError as error:
+        run.note(f"its values cannot be shown: {error.reason}")
+        run.update(faithful=False)
+        lowered, shown = job.model, {}
     if shown and job.executor.family != FAMILY:
         run.update(reason="while its nodes were fed golden values")
         _fed(run, lowered, shown)
@@ -186,12 +204,7 @@ def _opened(run: _Run, lowered: ModelProto, served: Mapping[str, Array]) -> dict
     made = {name for node in lowered.graph.node for name in node.output}
     surviving = [name for name in run.job.golden if name in made]
     model = opened(lowered, surviving)
-    try:
-        shown = run.ask(model, run.job.inputs, lowered=True)
-    except PeerError as error:
-        run.note(f"its values cannot be shown: {error.reason}")
-        run.update(faithful=False)
-        return {}
+    shown = run.ask(model, run.job.inputs, lowered=True)
     shown |= {name: array for name, array in _folded(run, lowered).items() if name not in shown}
     values = run.keep({name: array for name, array in shown.items() if name in run.job.golden})
     outputs = {name: value_of(shown[name]) for name in served if name in shown}

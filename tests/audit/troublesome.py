@@ -122,12 +122,13 @@ class Unstable(Plain):
 
 
 class Strange(Plain):
-    """Other types: one in double, one that is no tensor; and it prints."""
+    """Other types: one in double, one of strings, a sequence; and it prints."""
 
     def run(self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False) -> Any:
         print("chatter" * 10_000)
         found: dict[str, Any] = super().run(model, inputs, executor, lowered)
-        return {**found, **{name: found[name].astype(np.float64) for name in found if name == "h"}, "list": [1, 2]}
+        double = {name: found[name].astype(np.float64) for name in found if name == "h"}
+        return {**found, **double, "text": ["a", "b"], "pair": [np.zeros(1), np.ones(2)]}
 
 
 class Payload(Plain):
