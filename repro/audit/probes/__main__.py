@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from repro.audit import environment, running
-from repro.audit.probes.probing import LENGTHS
 from repro.audit.probes.running import NOT_RUN, SECONDS, probe_executors, usual
 from repro.audit.probes.tables import markdown
 from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, ReproError
 
+LENGTHS = "16,100,128,1024,4096"
 _BETWEEN = re.compile(r",(?![^\[]*\])")
 """Commas outside of brackets."""
 
@@ -24,7 +24,7 @@ _BETWEEN = re.compile(r",(?![^\[]*\])")
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m repro.audit.probes", description=__doc__)
     parser.add_argument("--against", metavar="LIST", help="families or executors, with commas (default: the usual)")
-    parser.add_argument("--lengths", metavar="LIST", default=",".join(map(str, LENGTHS)), help="numbers of terms")
+    parser.add_argument("--lengths", metavar="LIST", default=LENGTHS, help=f"numbers of terms (default: {LENGTHS})")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="the most that one executor takes")
     options = parser.parse_args(arguments)
     try:

@@ -3,7 +3,9 @@ and the bits that tree and rounding give, to hold against the executor's own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +18,8 @@ F32_BITS = 24
 F64_BITS = 53
 MOST_BITS = 75
 CHECKED_VECTORS = 4
+FEW = 64
+T = TypeVar("T")
 
 FACTOR = np.float32(1 + 2.0**-12)
 """Its square is 1 + 2^-11 + 2^-24, whose last term is lost in f32."""
@@ -39,18 +43,42 @@ class Rounding:
         return bool(self.fused)
 
 
-def rounding(prober: Prober, tree: Tree) -> Rounding:
-    """Asks about every addition that takes a term: a later term meets a partial sum that cancels its product."""
-    wide, precision = _widths(prober, tree)
+def rounding(prober: Prober, tree: Tree, most: int | None = FEW) -> Rounding:
+    """Asks about additions: up to `most` of each kind, spread over the tree, and if these are alike, so are all taken
+    to be; else, or where `most` is None, about every one."""
+    wide, precision = _widths(prober, tree, most)
     if not prober.products or not tree.binary:
         return Rounding(frozenset(), frozenset(), wide, precision)
+    joins = _joins(tree)
+    some = _spread(joins, most)
+    fused, asked = _fused(prober, tree, some)
+    if len(some) < len(joins) and asked and fused in (frozenset(), asked):
+        every = frozenset(right if right < tree.leaves else left for left, right in joins)
+        return Rounding(every if fused else fused, every, wide, precision)
+    if len(some) < len(joins):
+        fused, asked = _fused(prober, tree, joins)
+    return Rounding(fused, asked, wide, precision)
+
+
+def _joins(tree: Tree) -> list[tuple[int, ...]]:
+    """The additions that take a term."""
+    return [children for children in tree.nodes if min(children) < tree.leaves]
+
+
+def _spread(items: Sequence[T], most: int | None) -> Sequence[T]:
+    if most is None or len(items) <= most:
+        return items
+    return [items[k * (len(items) - 1) // (most - 1)] for k in range(most)]
+
+
+def _fused(prober: Prober, tree: Tree, joins: Sequence[tuple[int, ...]]) -> tuple[frozenset[int], frozenset[int]]:
+    """Of these additions, the terms whose product enters unrounded, and those of which that could be said: a later
+    term meets a partial sum that cancels its product."""
     fused: set[int] = set()
     asked: set[int] = set()
     first = _first_leaves(tree)
-    for left, right in tree.nodes:
-        leaf = right if right < tree.leaves else left if left < tree.leaves else None
-        if leaf is None:
-            continue
+    for left, right in joins:
+        leaf = right if right < tree.leaves else left
         other = first[left if leaf == right else right]
         if _enters_unrounded(prober, leaf, other):
             fused.add(leaf)
@@ -59,7 +87,7 @@ def rounding(prober: Prober, tree: Tree) -> Rounding:
             leaf = left
         if left >= tree.leaves or right >= tree.leaves or leaf in fused:
             asked.add(leaf)  # two terms alone may be the first of two lanes, where nothing is there to fuse with
-    return Rounding(frozenset(fused), frozenset(asked), wide, precision)
+    return frozenset(fused), frozenset(asked)
 
 
 def _enters_unrounded(prober: Prober, leaf: int, other: int) -> bool:
@@ -74,14 +102,20 @@ def _first_leaves(tree: Tree) -> list[int]:
     return tree.fold(lambda leaf: leaf, min)
 
 
-def _widths(prober: Prober, tree: Tree) -> tuple[frozenset[int], int | None]:
+def _widths(prober: Prober, tree: Tree, most: int | None) -> tuple[frozenset[int], int | None]:
     """The nodes that keep more than f32's bits, and the bits of all where they are the same."""
     first = _first_leaves(tree)
     probes = dict[int, _Meeting]()
     for node, outside in _outside(tree, first).items():
         mask, unit = (first[child] for child in tree.children(node)[:2])
         probes[node] = _Meeting(prober, mask, unit, outside)
-    wide = frozenset(node for node, meeting in probes.items() if not meeting.swallows(F32_BITS))
+    some = _spread(list(probes), most)
+    wide = frozenset(node for node in some if not probes[node].swallows(F32_BITS))
+    if len(some) < len(probes):
+        alike = wide in (frozenset(), frozenset(some))
+        rest = () if alike else [node for node in probes if node not in some]
+        wide |= frozenset(node for node in rest if not probes[node].swallows(F32_BITS))
+        wide = frozenset(probes) if alike and wide else wide
     bits = {probes[min(group)].bits() for group in (wide, probes.keys() - wide) if group}
     return wide | _root_if_wide(tree, wide), bits.pop() if len(bits) == 1 else None
 

@@ -22,13 +22,13 @@ def markdown(probes: Sequence[Probe], host: Mapping[str, Json]) -> Iterator[str]
             yield from ("", f"## {family}", "")
             yield "| operation | terms | order | fma | bits | confirmed | executors |"
             yield "|---|---:|---|---|---:|---|---|"
-            yield from (_row(group) for group in _groups(rows))
+            yield from (_row(group) for group in groups(rows))
     for probe in probes:
         if probe.operation == NOT_RUN:
             yield from ("", f"- {probe.executor} did not run: {probe.tree}")
 
 
-def _groups(probes: Iterable[Probe]) -> Iterator[list[Probe]]:
+def groups(probes: Iterable[Probe]) -> Iterator[list[Probe]]:
     """Probes that differ in the executor, or in the number of terms, alone."""
     by_executor: dict[object, list[Probe]] = {}
     for probe in probes:
@@ -42,10 +42,11 @@ def _groups(probes: Iterable[Probe]) -> Iterator[list[Probe]]:
 
 
 def _said(probe: Probe) -> tuple[object, ...]:
-    return _order(probe), probe.fused, probe.precision, probe.confirmed
+    return order_of(probe), probe.fused, probe.precision, probe.confirmed
 
 
-def _order(probe: Probe) -> str:
+def order_of(probe: Probe) -> str:
+    """A probe's order in words, with its tree where the words do not tell it."""
     if probe.order == UNKNOWN:
         return f"{UNKNOWN}: `{probe.tree}`"
     return probe.order if probe.order == probe.tree or " (" in probe.order else probe.tree
@@ -56,7 +57,7 @@ def _row(probes: Sequence[Probe]) -> str:
     lengths = ", ".join(f"{length}" for length in dict.fromkeys(probe.length for probe in probes))
     executors = ", ".join(dict.fromkeys(_settings(probe.executor) for probe in probes))
     cells = (
-        first.operation, lengths, _order(first), FMA[first.fused],
+        first.operation, lengths, order_of(first), FMA[first.fused],
         "" if first.precision is None else f"{first.precision}", CONFIRMED[first.confirmed], executors,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
