@@ -131,3 +131,17 @@ def test_the_record_is_what_this_pytorch_computes(name: str) -> None:
             assert np.abs(value.astype(int) - RECORD[key]).max() <= 1, key  # half a unit can round either way
         else:
             np.testing.assert_allclose(value, RECORD[key], rtol=1e-8, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("error", [0.0, 3e-5])
+def test_one_wrong_element_is_found(error: float) -> None:
+    """An element of a gradient that is off by 3e-5 of the largest."""
+    found: dict[str, Any] = {"loss": RECORD["digits_mlp/loss"]}
+    found |= {key: np.array(exact) for key, (exact, _, _) in recorded("digits_mlp").items()}
+    largest = recorded("digits_mlp")["fc2.weight"][1]
+    found["fc2.weight"][5, 7] += error * largest
+    if not error:
+        check("digits_mlp", found, F32_LIMIT, 1.0)
+        return
+    with pytest.raises(AssertionError, match=r"fc2\.weight"):
+        check("digits_mlp", found, F32_LIMIT, 1.0)
