@@ -155,6 +155,8 @@ def _run(executor: Executor, place: Path, folder: Path, limits: Limits, golden: 
     variables = [f"{name}={value}" for name, value in executor.environment]
     python = [sys.executable, "-c", _START, json.dumps(sys.path), str(place / _JOB)]
     command = [*(["env", *variables] if variables else []), *executor.emulator, *python]
+    if executor.emulator and shutil.which(executor.emulator[0]) is None:
+        return Capture(executor, Outcome.MISSING, f"{executor.emulator[0]} is not installed")
     with (place / _ERRORS).open("wb") as errors:
         try:
             process = subprocess.Popen(

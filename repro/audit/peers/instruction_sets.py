@@ -18,8 +18,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 EMULATOR = "qemu-x86_64-static"
-EMULATED_CPUS = ("Haswell", "SandyBridge")
-"""With AVX2 and fma, and with AVX alone. QEMU 7.2 emulates no AVX-512; before AVX, NumPy's own wheels stop there."""
+EMULATED_CPUS = {"Haswell": "Haswell", "SandyBridge": "Sandybridge", "Nehalem": "Nehalem"}
+"""QEMU's name of a CPU and OpenBLAS's, which takes each for a Haswell if not told, and dies of it: with AVX2 and
+fma, with AVX, with SSE4.2. QEMU 7.2 emulates no AVX-512."""
 
 
 @dataclass(frozen=True)
@@ -114,3 +115,8 @@ def simd_levels() -> tuple[tuple[str, str], ...]:
 def emulation(cpu: str) -> tuple[str, ...]:
     """The command that runs a program as on another x86-64 CPU."""
     return (EMULATOR, "-cpu", cpu)
+
+
+def emulated_environment(cpu: str) -> tuple[tuple[str, str], ...]:
+    """What such a program needs to be told."""
+    return (("OPENBLAS_CORETYPE", EMULATED_CPUS[cpu]),)

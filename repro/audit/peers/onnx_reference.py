@@ -94,8 +94,10 @@ def _executor(options: tuple[tuple[str, str], ...]) -> Executor:
         environment.append(("OPENBLAS_CORETYPE", settings["blas"]))
     if "simd" in settings:
         environment.append(("NPY_DISABLE_CPU_FEATURES", dict(instruction_sets.simd_levels())[settings["simd"]]))
-    emulator = instruction_sets.emulation(settings["cpu"]) if "cpu" in settings else ()
-    return Executor(OnnxReference.family, options, tuple(environment), emulator)
+    if "cpu" not in settings:
+        return Executor(OnnxReference.family, options, tuple(environment))
+    environment += instruction_sets.emulated_environment(settings["cpu"])
+    return Executor(OnnxReference.family, options, tuple(environment), instruction_sets.emulation(settings["cpu"]))
 
 
 def _blas_options() -> tuple[tuple[str, str], ...]:
@@ -165,8 +167,8 @@ def _failure(error: Exception) -> tuple[Outcome, str]:
     node = next((each for each in nodes if isinstance(each, NodeProto)), None)
     where = f"node '{node.name}' ({node.op_type}): " if node else ""
     message = (str(error).splitlines() or [""])[0]
-    known = isinstance(error, NotImplementedError | RuntimeError) and "implement" in str(error)
-    return Outcome.REFUSED if known else Outcome.FAILED, f"{where}{type(error).__name__}: {message}"
+    outcome = Outcome.REFUSED if isinstance(error, NotImplementedError) else Outcome.FAILED
+    return outcome, f"{where}{type(error).__name__}: {message}"
 
 
 # ── its sums, as its operators make them ────────────────────────────────────────────────────────────

@@ -127,8 +127,10 @@ class OnnxRuntime:
 
 
 def _executor(**options: str) -> Executor:
-    emulator = instruction_sets.emulation(options["cpu"]) if "cpu" in options else ()
-    return Executor(OnnxRuntime.family, tuple(options.items()), (), emulator)
+    if "cpu" not in options:
+        return Executor(OnnxRuntime.family, tuple(options.items()))
+    environment = instruction_sets.emulated_environment(options["cpu"])
+    return Executor(OnnxRuntime.family, tuple(options.items()), environment, instruction_sets.emulation(options["cpu"]))
 
 
 def _short(provider: str) -> str:
