@@ -18,7 +18,7 @@ from repro.audit.model import Audited, prepare
 from repro.audit.records import Capture, Executor, Kind, Pair, Record
 from repro.audit.running import Limits, run_all
 from tests.audit.models import golden_models
-from tests.audit.planted_peers import ATTRIBUTES, ORDERS, PEERS, flip, planted
+from tests.audit.planted_own import ATTRIBUTES, ORDERS, PEERS, flip, planted
 
 MODELS = golden_models()
 QUICK = "digits_cnn/forward"
