@@ -63,6 +63,8 @@ def _run_options(group: Any) -> None:
     group.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value")
     group.add_argument("--inputs", type=Path, metavar="FILE.npz", help="default: an artifact's own, or drawn")
     group.add_argument("--golden-seed", type=seed, metavar="INT", help="draw inputs from this (default: 0)")
+    probe = "read the orders in which the executors add off sums and dots of their own"
+    group.add_argument("--probe", action="store_true", help=probe)
     steps = "audit a training run of so many steps: of a model with --loss, or with a training step of its own"
     group.add_argument("--steps", type=count, metavar="N", help=steps)
     group.add_argument("--seed", type=seed, metavar="INT", help="order of samples in a training run (default: 0)")
@@ -97,7 +99,7 @@ def audit(options: argparse.Namespace) -> int:
 
 
 _RUN_ONLY = (
-    "against", "bind", "set", "inputs", "golden_seed", "steps", "seed", "reduce", "capture", "values", "label",
+    "against", "bind", "set", "inputs", "golden_seed", "probe", "steps", "seed", "reduce", "capture", "values", "label",
     "time_limit", "memory_limit",
 )  # fmt: skip
 _JUDGING = ("max_ulp", "fail_on", "require", "html", "junit", "sarif")
@@ -128,7 +130,7 @@ def _show(options: argparse.Namespace, findings: driver_audit.Findings) -> int:
         for note in row.notes:
             tables.line(out, f"note: {row.name}: {note}")
     _show_origins(out, view)
-    _show_probes(out, view)
+    _show_orders(out, view)
     _show_reduced(out, findings)
     for reason in view.reasons:
         tables.line(out, f"{reason.executor}: {reason.text}" if reason.executor else reason.text, "bold red")
@@ -163,13 +165,16 @@ def _show_origins(out: Console, view: View) -> None:
     out.print(tables.table("origins of drift", ("node", "kind", "groups", "max ULP", "cause"), rows, right=(3,)))
 
 
-def _show_probes(out: Console, view: View) -> None:
-    if view.audit.probes:
-        fused = {True: "yes", False: "no", None: ""}
-        rows = [
-            (each.executor, each.operation, each.length, each.order, fused[each.fused]) for each in view.audit.probes
-        ]
-        out.print(tables.table("orders of addition", ("executor", "of", "terms", "order", "fma"), rows, right=(2,)))
+def _show_orders(out: Console, view: View) -> None:
+    said = {True: "yes", False: "no", None: ""}
+    rows = [
+        (", ".join(row.executors), row.operation, ", ".join(map(str, row.lengths)), row.order, said[row.fused])
+        for row in view.orders
+    ]
+    if rows:
+        out.print(tables.table("orders of addition", ("executors", "operation", "terms", "order", "fma"), rows))
+    for executor, reason in view.not_probed:
+        tables.line(out, f"{executor} was not probed: {reason}", "yellow")
 
 
 def _show_reduced(out: Console, findings: driver_audit.Findings) -> None:

@@ -46,6 +46,7 @@ def audit_model(
     set: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Array] | str | Path | None = None,
     golden_seed: int | None = None,
+    probe: bool = False,
     steps: int | None = None,
     seed: int = 0,
     reduce: str | Path | None = None,
@@ -61,14 +62,16 @@ def audit_model(
 ) -> Findings:
     """Run a model, or an artifact's source, on other runtimes, and find the nodes where their bits leave repro's.
 
-    `against` names families or executors (`onnxruntime[level=all,threads=2]`); `require` those that must run. Inputs
-    are an .npz file or arrays, an artifact's golden ones, or drawn from `golden_seed`. With `steps` a training run is
-    audited: `loss`, `optimizer` and the other options of `build` go by name, and `inputs` is the data whose samples the
-    batches take in the order of `seed`. `reduce` is a folder for the smallest models that drift, one for each kind of
-    node, with scripts that show it. `capture` is where the record
-    of this machine goes, with the values themselves if `values`. Each executor may take `time_limit` seconds and
-    `memory_limit` bytes. `max_ulp` and `fail_on` (drift, origin, argmax) are what the exit code depends on. Raises
-    ReproError.
+    What runs: `against` names families or executors (`onnxruntime[level=all,threads=2]`), `require` those that must
+    run; each may take `time_limit` seconds and `memory_limit` bytes. Inputs are an .npz file or arrays, an artifact's
+    golden ones, or drawn from `golden_seed`. With `steps` a training run is audited: `loss`, `optimizer` and the other
+    options of `build` go by name, and `inputs` is the data whose samples the batches take in the order of `seed`.
+
+    What else is found: with `probe` the orders in which executors add, read off sums of their own. What is written:
+    `reduce` is a folder for the smallest models that drift, one for each kind of node, with scripts that show it;
+    `capture` is the file for the record of this machine, which is called `label`, with the values too if `values`.
+
+    `max_ulp` and `fail_on` (drift, origin, argmax) are what the exit code depends on. Raises ReproError.
     """
     names = None if against is None else split(against)
     chosen = training_of(training) if any(value is not None for value in training.values()) else None
@@ -79,6 +82,7 @@ def audit_model(
         "set": set,
         "golden_seed": golden_seed,
         "inputs": inputs,
+        "probe": probe,
         "steps": steps,
         "seed": seed or None,
     }
@@ -93,6 +97,7 @@ def audit_model(
         require=split(require or ()),
         limits=_limits(time_limit, memory_limit),
         thresholds=Thresholds(max_ulp, _words(fail_on)),
+        probe=probe,
         steps=steps,
         training=chosen,
         seed=seed,
@@ -147,6 +152,7 @@ def _commands(
         words += ["--set", f"{name}={json.dumps(value, default=str)}"]
     if given["inputs"] is not None:
         words += ["--inputs", str(given["inputs"]) if isinstance(given["inputs"], str | Path) else "INPUTS.npz"]
+    words += ["--probe"] if given["probe"] else []
     for option in ("golden_seed", "steps", "seed"):
         words += [_option(option), str(given[option])] if given[option] is not None else []
     for name, value in training.items():

@@ -16,7 +16,8 @@ from repro.audit import capture, comparison, environment, golden, model, running
 from repro.audit.explaining import explained
 from repro.audit.model import Audited
 from repro.audit.peers import PEERS
-from repro.audit.records import Audit, Capture, Executor, Origin, Record
+from repro.audit.probes.running import probe_executors, usual
+from repro.audit.records import Audit, Capture, Executor, Origin, Probe, Record
 from repro.audit.reduce import Reduced, reduce
 from repro.audit.report import document, html, junit, sarif
 from repro.audit.report.view import OriginRow, View
@@ -47,6 +48,7 @@ class Request:
     require: Sequence[str]
     limits: running.Limits
     thresholds: Thresholds
+    probe: bool = False
     steps: int | None = None
     training: TrainOptions | None = None
     seed: int = 0
@@ -118,6 +120,7 @@ def audit(request: Request, cache: Cache | None, progress: Progress, peers: Mapp
     if request.capture is not None:
         capture.write(record, request.capture, request.values)
     found = explained(comparison.audit((record,)), audited, best, progress)
+    found = replace(found, probes=_probes(request, executors, peers, progress))
     small = _Small(audited, best, request, cache, table, progress)
     small.reduce(View(found, verdict(found)), {each.name: each for each in executors})
     commands = (*request.commands, *(shlex.join(each.command) for each in small.made))
@@ -131,10 +134,20 @@ def audit(request: Request, cache: Cache | None, progress: Progress, peers: Mapp
     )
 
 
+def _probes(
+    request: Request, executors: Sequence[Executor], peers: Mapping[str, str], progress: Progress
+) -> tuple[Probe, ...]:
+    """How the executors add that were asked for; of each family's own choice, those that may differ."""
+    if not request.probe:
+        return ()
+    chosen = usual(peers) if request.against is None else executors
+    return probe_executors(chosen, seconds=request.limits.seconds, progress=progress, table=peers)
+
+
 def _prepared(request: Request) -> Audited:
     if request.steps is None:
         return model.prepare(request.model, request.bind, request.set, request.inputs, request.golden_seed)
-    for option, given in (("--set", request.set), ("--reduce", request.reduce)):
+    for option, given in (("--set", request.set), ("--reduce", request.reduce), ("--probe", request.probe)):
         if given:
             raise ReproError(f"{option} does not go with a training run")
     seeds = request.golden_seed or 0, request.seed

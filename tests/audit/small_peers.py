@@ -12,7 +12,7 @@ from onnx import ModelProto
 from repro.artifact.canonical import Json
 from repro.audit.golden import own_executors
 from repro.audit.peers.own import Own
-from repro.audit.peers.peer import PeerError
+from repro.audit.peers.peer import Adder, PeerError
 from repro.audit.records import Executor, Outcome
 from repro.ir.types import Array
 
@@ -30,6 +30,9 @@ class OneTarget(Own):
 
     def variants(self) -> tuple[Executor, ...]:
         return own_executors()[:1]
+
+    def adders(self, executor: Executor) -> Mapping[str, Adder]:
+        return {}
 
 
 class Off(Own):
@@ -57,6 +60,10 @@ class Off(Own):
                 found[name] = np.nextafter(found[name], np.float32(np.inf))
         return found
 
+    def adders(self, executor: Executor) -> Mapping[str, Adder]:
+        """A sum in sequence: NumPy's running sums are."""
+        return {"sum": lambda terms, _: float(np.cumsum(terms, dtype=np.float32)[-1])}
+
 
 class Missing(Own):
     """A library that is not installed."""
@@ -67,6 +74,9 @@ class Missing(Own):
         return (Executor("missing"),)
 
     def versions(self) -> Mapping[str, Json]:
+        raise PeerError(Outcome.MISSING, "missing is not installed")
+
+    def adders(self, executor: Executor) -> Mapping[str, Adder]:
         raise PeerError(Outcome.MISSING, "missing is not installed")
 
 

@@ -123,11 +123,15 @@ def test_thresholds_decide_of_a_capture(captured: Path, command: Command, words:
     assert command("--compare", captured, *words)[1].splitlines()[-1] == last
 
 
-def test_what_is_required_is_run(folder: Path, command: Command) -> None:
-    code, out, _ = command(folder / "m.onnx", "--bind", "N=2", "--against", "off", "--require", "missing")
+def test_what_is_required_is_run_and_probed(folder: Path, command: Command) -> None:
+    words = ("--bind", "N=2", "--against", "off", "--require", "missing", "--probe")
+    code, out, _ = command(folder / "m.onnx", *words)
     assert code == 3
     assert "aborting" not in out
     assert "missing: missing: missing is not installed" in out
+    assert "missing was not probed: missing: missing is not installed" in out
+    (order,) = [line for line in out.splitlines() if "│ sum " in line]
+    assert [order.split("│")[place].strip() for place in (1, 2, 4)] == ["off", "sum", "sequential"]
 
 
 def test_two_machines_with_other_weights(folder: Path, captured: Path, tmp_path: Path, command: Command) -> None:

@@ -8,6 +8,8 @@ from functools import cached_property
 
 from repro.artifact.checks import Check, Report, Status
 from repro.audit.comparison import GOLDEN, OWN, sides
+from repro.audit.probes.running import NOT_RUN
+from repro.audit.probes.tables import groups, order_of
 from repro.audit.records import Audit, Capture, Cause, Drift, Kind, Node, Origin, Pair, Record
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH
 
@@ -144,6 +146,20 @@ class OriginRow:
         return max(found, default=None)
 
 
+@dataclass(frozen=True)
+class OrderRow:
+    """A sum or dot of the executors that add in one order. `fused`: products enter additions unrounded; `precision`
+    is the accumulator's significand in bits; `confirmed`: the order gives the executor's bits of random terms."""
+
+    executors: tuple[str, ...]
+    operation: str
+    lengths: tuple[int, ...]
+    order: str
+    fused: bool | None
+    precision: int | None
+    confirmed: bool | None
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """An audit with its verdict, as the reports show it."""
@@ -273,6 +289,26 @@ class View:
         """Values in canonical order; what was given, weights and inputs, stands before."""
         names = (name for node in self.record.model.nodes for name in node.outputs)
         return {name: position for position, name in enumerate(names)}
+
+    @cached_property
+    def orders(self) -> tuple[OrderRow, ...]:
+        """What the probes found, executors and lengths of one order together."""
+        found: list[OrderRow] = []
+        for probes in groups(probe for probe in self.audit.probes if probe.operation != NOT_RUN):
+            first = probes[0]
+            executors = tuple(dict.fromkeys(probe.executor for probe in probes))
+            lengths = tuple(dict.fromkeys(probe.length for probe in probes))
+            found.append(
+                OrderRow(
+                    executors, first.operation, lengths, order_of(first), first.fused, first.precision, first.confirmed
+                )
+            )
+        return tuple(found)
+
+    @property
+    def not_probed(self) -> tuple[tuple[str, str], ...]:
+        """Executors whose probe did not run to its end, and why."""
+        return tuple((probe.executor, probe.tree) for probe in self.audit.probes if probe.operation == NOT_RUN)
 
     @property
     def ran(self) -> int:
