@@ -367,6 +367,26 @@ def test_every_formula_is_found_again(operator: str) -> None:
         assert names.index(found) <= names.index(name)
 
 
+def test_a_gelu_that_was_fused_from_its_parts() -> None:
+    x = draw(400)
+    root, one, half = (np.array(value, F32) for value in (2**0.5, 1, 0.5))
+    written = [
+        ("Div", ["x", "root"]),
+        ("Erf", ["a"]),
+        ("Add", ["b", "one"]),
+        ("Mul", ["x", "c"]),
+        ("Mul", ["d", "half"]),
+    ]
+    nodes = [helper.make_node(op, read, ["abcde"[k]], name=f"n{k}") for k, (op, read) in enumerate(written)]
+    erf = elementary("erf", [x / root], F32_TYPE)
+    arrays = {"x": x, "root": root, "one": one, "half": half, "a": x / root, "b": erf, "c": erf + one}
+    golden = (x * (erf + one)) * half
+    theirs = x * (half * elementary("erf", [x * F32(2**-0.5)], F32_TYPE) + half)
+    assert only(causes(nodes[0], arrays, golden, theirs, nodes[1:])) == "(0.5 x) (1 + erf(x * (1 / sqrt 2)))"
+    wrong = np.where(np.abs(x) > 1, golden * 2, golden)
+    assert causes(nodes[0], arrays, wrong, theirs, nodes[1:])[0].name == NOT_COVERED, "it is another function"
+
+
 def test_an_elementary_function_that_is_not_correctly_rounded() -> None:
     x = draw(400)
     golden = exp(x)

@@ -66,12 +66,9 @@ SIGMOIDS: Mapping[str, Formula] = {
     "tanh(x / 2) / 2 + 1 / 2": lambda x: _f32("tanh", x * HALF) * HALF + HALF,
 }
 
-GELUS: Mapping[str, Formula] = {
+GELUS: Mapping[str, Formula] = {  # a half may stand anywhere: it rounds nothing
     "(0.5 x) (1 + erf(x / sqrt 2))": lambda x: (HALF * x) * (ONE + _f32("erf", x / SQRT_2)),
     "(0.5 x) (1 + erf(x * (1 / sqrt 2)))": lambda x: (HALF * x) * (ONE + _f32("erf", x * np.float32(2**-0.5))),
-    "x (0.5 (1 + erf(x / sqrt 2)))": lambda x: x * (HALF * (ONE + _f32("erf", x / SQRT_2))),
-    "x (0.5 (1 + erf(x * (1 / sqrt 2))))": lambda x: x * (HALF * (ONE + _f32("erf", x * np.float32(2**-0.5)))),
-    "x (0.5 erf(x * (1 / sqrt 2)) + 0.5)": lambda x: x * (HALF * _f32("erf", x * np.float32(2**-0.5)) + HALF),
     "tanh form, x * x * x": lambda x: _gelu_tanh(x, x * x * x),
     "tanh form, x * (1 + 0.044715 x * x)": lambda x: (
         HALF * x * (ONE + _f32("tanh", GELU_SCALE * x * (ONE + GELU_CUBE * x * x)))

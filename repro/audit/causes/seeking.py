@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, helper
 
 from repro.audit.causes import contractions, elementwise, rows
 from repro.audit.causes.problem import Candidate, NotCoveredError, Problem, Units
@@ -73,6 +73,9 @@ def causes(
 
 def _sought(nodes: Sequence[NodeProto], arrays: Mapping[str, Array], golden: Array, theirs: Array) -> tuple[Cause, ...]:
     """What the node that computes most is sought for; those before it are taken to give what golden has."""
+    spelled = _one_operator(nodes, arrays, golden)
+    if spelled is not None:
+        nodes = (spelled,)
     covered = [position for position, node in enumerate(nodes) if node.op_type in FAMILIES]
     if not covered:
         return ()
@@ -83,6 +86,34 @@ def _sought(nodes: Sequence[NodeProto], arrays: Mapping[str, Array], golden: Arr
         return _fitting(FAMILIES[problem.node.op_type](problem))
     except NotCoveredError as reason:
         return (Cause(NOT_COVERED, str(reason)),)
+
+
+SPELLED: tuple[tuple[str, frozenset[str], str], ...] = (
+    ("Erf", frozenset({"Erf", "Add", "Mul", "Div"}), "Gelu"),
+    ("Tanh", frozenset({"Tanh", "Add", "Mul", "Div", "Pow"}), "Gelu"),
+    ("Sigmoid", frozenset({"Sigmoid", "Mul"}), "Swish"),
+    ("HardSigmoid", frozenset({"HardSigmoid", "Mul"}), "HardSwish"),
+)
+"""Groups that exporters write for one operator: the node that tells, all that may be there, the operator."""
+SPELLED_WITHIN = 1e-5
+"""How near golden has to be to the operator's exact value, relative to 1 or greater ones, for a group to be it."""
+
+
+def _one_operator(nodes: Sequence[NodeProto], arrays: Mapping[str, Array], golden: Array) -> NodeProto | None:
+    """The one operator of one operand that a fused group spells out; None where it is none."""
+    types = {node.op_type for node in nodes}
+    made = {name for node in nodes for name in node.output}
+    read = dict.fromkeys(name for node in nodes for name in node.input if name in arrays and name not in made)
+    operands = [name for name in read if arrays[name].shape == golden.shape and arrays[name].size > 1]
+    if len(nodes) == 1 or len(operands) != 1:
+        return None
+    for telling, allowed, operator in SPELLED:
+        exact = elementwise.FUNCTIONS[operator].exact
+        if telling in types and types <= allowed and exact is not None:
+            value = exact(arrays[operands[0]].astype(np.float64))
+            if (np.abs(value - golden) <= SPELLED_WITHIN * np.maximum(np.abs(value), 1)).all():
+                return helper.make_node(operator, operands, list(nodes[-1].output), name=nodes[-1].name)
+    return None
 
 
 def _check_chain(problem: Problem) -> None:
