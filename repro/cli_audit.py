@@ -76,6 +76,7 @@ PARSERS = (_audit_parser,)
 
 
 def audit(options: argparse.Namespace) -> int:
+    driver_audit.check_reports(**{form: getattr(options, form) for form in _FORMS})
     if options.compare is not None:
         _refuse(options, "compare", "model", "against_manifest", *_RUN_ONLY)
         return _show(options, driver_audit.audit_captures(options.compare, **_verdict(options)))
@@ -122,7 +123,6 @@ def _verdict(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _show(options: argparse.Namespace, findings: driver_audit.Findings) -> int:
-    findings.write(**{form: getattr(options, form) for form in _FORMS})
     out, view = tables.console(), findings.view
     columns = ("", "executor", "same", "first difference at", "origins", "max ULP", "flips")
     out.print(tables.table(f"audit of {view.model}", columns, map(_row, view.executors), right=(4, 5, 6)))
@@ -136,6 +136,7 @@ def _show(options: argparse.Namespace, findings: driver_audit.Findings) -> int:
         tables.line(out, f"{reason.executor}: {reason.text}" if reason.executor else reason.text, "bold red")
     tables.line(out, f"model {view.record.model.digest}")
     tables.line(out, view.summary, "bold green" if view.good else "bold red")
+    findings.write(**{form: getattr(options, form) for form in _FORMS})
     return findings.exit_code
 
 

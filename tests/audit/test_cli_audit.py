@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import json
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -246,10 +247,24 @@ def test_a_damaged_capture_is_refused(captured: Path, tmp_path: Path, command: C
     assert "the capture is damaged" in err
 
 
-def test_a_report_that_cannot_be_written(captured: Path, tmp_path: Path, command: Command) -> None:
-    code, _, err = command("--compare", captured, "--json", tmp_path / "no" / "where.json")
-    assert code == 2
+def test_a_report_that_cannot_be_written_is_said_before_anything_runs(
+    folder: Path, captured: Path, tmp_path: Path, command: Command
+) -> None:
+    code, out, err = command(folder / "m.onnx", "--bind", "N=2", "--json", tmp_path / "no" / "where.json")
+    assert (code, out) == (2, "")
     assert "where.json" in err
+    code, out, err = command("--compare", captured, "--json", tmp_path)
+    assert code == 2, "a folder"
+    assert out.splitlines()[-1] == SUMMARY, "what was found is shown first"
+
+
+def test_a_page_without_jinja2_is_said_before_anything_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    code, out, err = command(folder / "m.onnx", "--bind", "N=2", "--html", tmp_path / "page.html")
+    assert (code, out) == (3, "")
+    assert "repro[report]" in err
 
 
 def test_eighty_columns_are_enough(captured: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:

@@ -51,6 +51,11 @@ def render(view: View) -> str:
     )
 
 
+def check() -> None:
+    """Raise ReproError where a page cannot be made, for want of Jinja2."""
+    _environment()
+
+
 def _environment() -> Any:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
