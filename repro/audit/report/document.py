@@ -15,7 +15,7 @@ FORMAT_VERSION = 1
 
 
 def text(view: View) -> str:
-    return json.dumps(document(view), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document(view), separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
 def document(view: View) -> Json:
@@ -80,7 +80,7 @@ def _pair(pair: Pair) -> Json:
         "different": pair.different,
         "first": None if pair.first is None else {"value": pair.first, "node": pair.first_node},
         "origins": [_origin(origin) for origin in pair.origins],
-        "growth": [{"value": name, **_distance(drift)} for name, drift in pair.growth if drift.different],
+        "growth": [{"value": name, "drift": drift_json(drift)} for name, drift in pair.growth if drift.different],
         "outputs": {name: drift_json(drift) for name, drift in pair.outputs.items()},
         "unmeasured": dict(pair.unmeasured),
         "notes": list(pair.notes),
@@ -102,18 +102,12 @@ def _origin(origin: Origin) -> Json:
     }
 
 
-def _distance(drift: Drift) -> dict[str, Json]:
+def drift_json(drift: Drift) -> Json:
     return {
         "elements": drift.elements,
         "different": drift.different,
         "max_ulp": None if drift.max_ulp is None else hex64(drift.max_ulp),
         "median_ulp": None if drift.median_ulp is None else hex64(drift.median_ulp),
-    }
-
-
-def drift_json(drift: Drift) -> Json:
-    return {
-        **_distance(drift),
         "histogram": list(drift.histogram),
         "max_absolute": drift.max_absolute.hex(),
         "max_relative": drift.max_relative.hex(),

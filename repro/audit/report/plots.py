@@ -103,9 +103,13 @@ def said(drift: Drift) -> str:
     parts = [f"{drift.different:,} of {drift.elements:,} elements"]
     if drift.max_ulp is not None:
         parts.append(f"max {drift.max_ulp:,} ULP, median {drift.median_ulp or 0:,}")
-    for count, what in ((drift.nan_changes, "NaN"), (drift.infinity_changes, "infinity"), (drift.sign_changes, "sign")):
-        if count:
-            parts.append(f"{count:,} {what} change{'s' if count > 1 else ''}")
+    changes = {
+        "NaN": drift.nan_changes,
+        "infinity": drift.infinity_changes,
+        "sign": drift.sign_changes,
+        "zero's sign": drift.zero_signs,
+    }
+    parts += [f"{count:,} {what} change{'s' if count > 1 else ''}" for what, count in changes.items() if count]
     return ", ".join(parts)
 
 
