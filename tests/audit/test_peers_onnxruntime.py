@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from repro.audit.model import opened, prepare
+from repro.audit.model import fed_inputs, opened, prepare, severed
 from repro.audit.peers import onnxruntime as module
 from repro.audit.peers.onnxruntime import OnnxRuntime, fused_nodes
 from repro.audit.peers.peer import PeerError
@@ -85,6 +85,45 @@ def test_fused_nodes_are_named_by_what_runs_them() -> None:
     lowered = PEER.lowered(convolution(), EXECUTORS["onnxruntime[level=extended,threads=1]"])
     assert fused_nodes(convolution(), lowered) == dict.fromkeys(("the Conv", "the Relu"), "com.microsoft.FusedConv")
     assert fused_nodes(convolution(), PEER.lowered(convolution(), PLAIN)) == {}
+
+
+BLOCKS = """g (float[1, 16, 8, 8] x) => (float[1, 16, 6, 6] y)
+{
+  a = Conv <pads = [1, 1, 1, 1]> (x, w)
+  b = Conv <pads = [1, 1, 1, 1]> (a, w)
+  s = Add(b, a)
+  r = Relu(s)
+  p = MaxPool <kernel_shape = [3, 3]> (r)
+  few = Conv(p, narrow)
+  again = Conv(few, wide)
+  g = Sigmoid(again)
+  m = Mul(g, p)
+  y = Conv <pads = [1, 1, 1, 1]> (m, w)
+}"""
+
+
+def test_values_in_blocks_of_channels_are_shown_and_fed() -> None:
+    """Each node reads its own operands alone: with zeros fed for one, only its readers change."""
+    made, draw = model(BLOCKS), np.random.default_rng(0)
+    for name, shape in (("w", (16, 16, 3, 3)), ("narrow", (6, 16, 1, 1)), ("wide", (16, 6, 1, 1))):
+        made.graph.initializer.append(onnx.numpy_helper.from_array(draw.standard_normal(shape, np.float32) / 9, name))
+    audited = prepare(made, inputs={"x": draw.standard_normal((1, 16, 8, 8), np.float32)})
+    plain = PEER.run(opened(audited.proto, list(audited.types)), audited.inputs, PLAIN)
+    lowered = PEER.lowered(audited.proto, OPTIMIZED)
+    values = {name for node in lowered.graph.node for name in node.output if name in audited.types}
+    assert values == plain.keys() - {"b", "s", "again"}, "these are fused with what is behind them"
+    shown = PEER.run(opened(lowered, sorted(values)), audited.inputs, OPTIMIZED, lowered=True)
+    assert same(PEER.run(audited.proto, audited.inputs, OPTIMIZED), {"y": shown["y"]})
+    assert all(np.allclose(shown[name], plain[name], rtol=0, atol=1e-4) for name in values)
+
+    apart = severed(lowered, {name: audited.types[name] for name in values})
+    own = PEER.run(apart, fed_inputs(apart, shown, audited.inputs), OPTIMIZED, lowered=True)
+    assert same(own, shown)
+    readers = {"a": {"r"}, "r": {"p"}, "p": {"few", "m"}, "few": {"g"}, "g": {"m"}, "m": {"y"}}
+    for value, changed in readers.items():
+        zeroed = fed_inputs(apart, {**shown, value: np.zeros_like(shown[value])}, audited.inputs)
+        found = PEER.run(apart, zeroed, OPTIMIZED, lowered=True)
+        assert {name for name in values if found[name].tobytes() != shown[name].tobytes()} == changed, value
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from repro.artifact.canonical import Json
 from repro.audit.peers import cost, instruction_sets
 from repro.audit.peers.onnxruntime_adders import Sessions, adders
+from repro.audit.peers.onnxruntime_blocks import shown_in_full
 from repro.audit.peers.peer import Adder, PeerError
 from repro.audit.records import Executor, Outcome
 from repro.ir.types import Array
@@ -100,7 +101,7 @@ class OnnxRuntime:
         with tempfile.TemporaryDirectory() as folder:
             saved = Path(folder) / "optimized.onnx"
             _session(model, executor, saved_to=saved)
-            return _read_saved(saved)
+            return shown_in_full(model, _read_saved(saved))
 
     def run(
         self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False
