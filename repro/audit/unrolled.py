@@ -209,15 +209,15 @@ def trained_of(imported: Imported, step: TrainStep, options: TrainOptions) -> tu
 
 
 def forward_of(proto: ModelProto, parameters: Sequence[str]) -> GraphProto:
-    """The model's graph, its parameters made inputs."""
+    """The model's graph, its parameters made inputs, behind its own and in the order given."""
     graph = GraphProto()
     graph.CopyFrom(proto.graph)
     kept = [item for item in graph.initializer if item.name not in parameters]
-    moved = [item for item in graph.initializer if item.name in parameters]
+    initial = {item.name: item for item in proto.graph.initializer}
     del graph.initializer[:], graph.input[:]
     graph.initializer.extend(kept)
-    own = {item.name for item in proto.graph.initializer}
-    graph.input.extend(item for item in proto.graph.input if item.name not in own)
+    graph.input.extend(item for item in proto.graph.input if item.name not in initial)
+    moved = (initial[name] for name in parameters)
     graph.input.extend(helper.make_tensor_value_info(item.name, item.data_type, list(item.dims)) for item in moved)
     return graph
 

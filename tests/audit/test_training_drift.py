@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import repro
 from repro.audit import capture, comparison, running, training
 from repro.audit.golden import own_executors
 from repro.audit.records import Executor, Kind, Outcome, Record
@@ -123,6 +125,20 @@ def test_a_models_own_step_runs_on_repros_targets_alone(source: str) -> None:
         Outcome.REFUSED,
         "the inference package has no gradients and no optimizers",
     )
+
+
+def test_an_artifact_is_trained_as_it_was_built(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"loss": "mse", "optimizer": "adam", "clip_norm": 1.0}
+    made = repro.build(runs.small_model(None), tmp_path / "small.repro", bind={"N": 4}, targets="reference", **words)
+    run = training.prepare(tmp_path / "small.repro" / "artifact.json", None, 2)
+    direct = training.prepare(runs.small_model(None), training_of(words), 2, {"N": 4})
+    assert run.summary.nodes == direct.summary.nodes and len(run.summary.nodes) == 2 * (1 + 1 + 4)
+    session = made.session("train_step", "reference", 1)
+    loss = session.run({name: run.inputs[f"step 1/{name}"] for name in ("x", "labels")})["loss"]
+    best = training.golden(run, runs.CACHE, lambda *_: None)
+    assert best.arrays["step 1/loss"].tobytes() == loss.tobytes()
+    with pytest.raises(ReproError, match="its own training options"):
+        training.prepare(tmp_path / "small.repro", training_of(words), 2)
 
 
 def test_executors_run_in_processes_of_their_own() -> None:

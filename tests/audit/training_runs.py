@@ -98,7 +98,7 @@ class PlantedOwn(OwnTraining):
 
 
 def small_model(last: str | None) -> ModelProto:
-    """[N, 3] -> Gemm, Tanh, Gemm -> [N, 4], and an activation behind it."""
+    """[N, 3] -> Gemm, Tanh, Gemm -> [N, 4], and an activation behind it; initializers in no canonical order."""
     draw = np.random.default_rng(1)
     shapes = {"a": (3, 6), "b": (6,), "c": (6, 4), "d": (4,)}
     weights = {name: (0.4 * draw.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
@@ -113,6 +113,6 @@ def small_model(last: str | None) -> ModelProto:
     ]
     if last:
         ports[1].name = "y"
-    initial = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    initial = [numpy_helper.from_array(array, name) for name, array in reversed(weights.items())]
     graph = helper.make_graph(nodes, "small", ports[:1], ports[1:], initial)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
