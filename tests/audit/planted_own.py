@@ -59,7 +59,7 @@ class Planted(Own):
         self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False
     ) -> dict[str, Array]:
         best = max(own_executors()[:-1], key=lambda each: (each.option("target"), each.option("threads") == "1"))
-        return super().run(changed(model, executor), inputs, best, lowered)
+        return super().run(*with_shapes(changed(model, executor), inputs), best, lowered)
 
 
 def copied(model: ModelProto) -> ModelProto:
@@ -85,6 +85,16 @@ def changed(model: ModelProto, executor: Executor) -> ModelProto:
     del copy.graph.node[:]
     copy.graph.node.extend(kept)
     return copy
+
+
+def with_shapes(model: ModelProto, inputs: Mapping[str, Array]) -> tuple[ModelProto, dict[str, Array]]:
+    """Integer values that are fed stand in the model: repro has to know shapes when it compiles."""
+    known = {name for name, array in inputs.items() if name.endswith("::fed") and array.dtype.kind == "i"}
+    kept = [item for item in model.graph.input if item.name not in known]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(numpy_helper.from_array(inputs[name], name) for name in known)
+    return model, {name: array for name, array in inputs.items() if name not in known}
 
 
 def copied_node(node: NodeProto) -> NodeProto:
