@@ -41,16 +41,20 @@ class MemoryBudgetError(ReproError):
 
 
 @dataclass(frozen=True)
-class _Draft:
+class Draft:
     """A program being changed. `origins` says, for each buffer, which first buffer has the same value."""
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     origins: tuple[int, ...]
 
+    @staticmethod
+    def of(program: Program) -> Draft:
+        return Draft(program.buffers, program.steps, tuple(range(len(program.buffers))))
+
 
 @dataclass(frozen=True)
-class _Repetition:
+class Repetition:
     """`buffer` is made anew before the step at `position` of its sequence, by the calls that wrote `repeated` (in their
     order)."""
 
@@ -103,16 +107,16 @@ def _descend(program: Program, budget: int, lower: Callable[[int, int], int]) ->
     A limit on the bytes alive at once leads the way. The plan leaves gaps between lives, so the limit may have to come
     down further than the arena: `lower` gives the next one, from the peak of what is alive and the arena.
     """
-    least, draft = program, _Draft(program.buffers, program.steps, tuple(range(len(program.buffers))))
+    least, draft = program, Draft.of(program)
     costs = [operations(kernel) for kernel in program.kernels]
-    state = _State(program, draft, costs)
+    state = State(program, draft, costs)
     limit = lower(state.peak, program.arena_bytes)
     most = MOST_STEPS * sum(1 for _ in walk(program.steps))
     while least.arena_bytes > budget and sum(1 for _ in walk(draft.steps)) <= most:
         chosen = state.best(limit) if state.peak > limit else None
         if chosen is not None:
             draft = state.apply(chosen)
-            state = _State(program, draft, costs)
+            state = State(program, draft, costs)
             continue
         buffers, arena = plan(draft.buffers, draft.steps)
         if arena < least.arena_bytes:
@@ -140,14 +144,14 @@ class _Sequence:
                     found.append(position)
 
 
-class _State:
+class State:
     """Lives and uses of a draft's buffers.
 
     Time has two slots per step of the plan, the odd ones for the steps; a call inserted before a step takes the even
     slot before it.
     """
 
-    def __init__(self, program: Program, draft: _Draft, costs: Sequence[int]) -> None:
+    def __init__(self, program: Program, draft: Draft, costs: Sequence[int]) -> None:
         self.program, self.draft, self.costs = program, draft, costs
         self.lives = Times()
         self.lives.visit(draft.steps)
@@ -230,12 +234,12 @@ class _State:
 
     # candidates ─────────────────────────────────────────────────────────────────────────────────────
 
-    def best(self, limit: int) -> _Repetition | None:
+    def best(self, limit: int) -> Repetition | None:
         """The repetition that lowers the excess over the limit most per operation."""
         excess = int(np.maximum(self.live - limit, 0).sum())
         over = np.cumsum(self.live > limit)
         chosen, chosen_rate = None, Fraction(0)
-        for candidate in self._candidates(over):
+        for candidate in self.candidates(over):
             gain = excess - int(np.maximum(self._live_with(candidate) - limit, 0).sum())
             if gain <= 0:
                 continue
@@ -244,7 +248,7 @@ class _State:
                 chosen, chosen_rate = candidate, rate
         return chosen
 
-    def _candidates(self, over: Array) -> Iterator[_Repetition]:
+    def candidates(self, over: Array) -> Iterator[Repetition]:
         """Every gap between uses in which the limit is passed (`over` counts the slots so far), at every depth."""
         for buffer in sorted(self.repeatable):
             begins = self.homes[buffer].begins
@@ -252,7 +256,7 @@ class _State:
                 start, stop = 2 * begins[before + 1] - 1, 2 * begins[after] - 1
                 if over[stop] == over[start]:
                     continue
-                known: set[_Repetition] = set()
+                known: set[Repetition] = set()
                 for depth in DEPTHS:
                     candidate = self._repetition(buffer, after, depth)
                     if candidate not in known:
@@ -262,7 +266,7 @@ class _State:
     def _uses(self, buffer: int) -> list[int]:
         return [self.made(buffer), *self.homes[buffer].reads.get(buffer, ())]
 
-    def _repetition(self, buffer: int, position: int, depth: int) -> _Repetition:
+    def _repetition(self, buffer: int, position: int, depth: int) -> Repetition:
         """The calls to repeat, with what they read repeated too where it is dead, `depth` levels back."""
         home = self.homes[buffer]
         time = home.begins[position]
@@ -277,14 +281,14 @@ class _State:
             level = sorted(again - repeated)
             repeated |= again
         order = sorted(repeated, key=lambda each: self.made(self.draft.origins[each]))
-        return _Repetition(buffer, position, tuple(order), tuple(sorted(extended - repeated)))
+        return Repetition(buffer, position, tuple(order), tuple(sorted(extended - repeated)))
 
     def _dead(self, buffer: int, time: int) -> bool:
         if self.draft.buffers[buffer].role != TEMPORARY:
             return False
         return self.lives.last[self.latest(buffer, time)] < time
 
-    def _live_with(self, candidate: _Repetition) -> Array:
+    def _live_with(self, candidate: Repetition) -> Array:
         """Bytes alive in each slot if the candidate were taken."""
         live = self.live.copy()
         begins = self.homes[candidate.buffer].begins
@@ -299,7 +303,7 @@ class _State:
             live[2 * self.lives.last[each] + 2 : slot + 1] += self.size(each)
         return live
 
-    def apply(self, candidate: _Repetition) -> _Draft:
+    def apply(self, candidate: Repetition) -> Draft:
         """The draft with the calls repeated, and every use from there on led to the new buffer."""
         home = self.homes[candidate.buffer]
         time = home.begins[candidate.position]
@@ -315,7 +319,7 @@ class _State:
         names = {candidate.buffer: fresh[candidate.buffer]}
         behind = (renamed(step, names) for step in home.steps[candidate.position :])
         steps = (*home.steps[: candidate.position], *calls, *behind)
-        return _Draft(tuple(buffers), replaced(self.draft.steps, home.path, steps), tuple(origins))
+        return Draft(tuple(buffers), replaced(self.draft.steps, home.path, steps), tuple(origins))
 
     def _source(self, buffer: int, time: int, fresh: dict[int, int]) -> int:
         if self.draft.buffers[buffer].role != TEMPORARY:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 import repro
 from passes import pipeline
-from passes.plan import round_up
 from passes.recompute import MemoryBudgetError, recompute
 from repro.artifact.cache import Cache
 from repro.artifact.compiling import CompiledProgram, compile_programs
@@ -20,13 +18,13 @@ from repro.artifact.config import Config
 from repro.artifact.sessions import open_cpu
 from repro.cli import parser
 from repro.frontend import import_model, load_model
-from repro.ir.loops import Kernel, Load, Scalar, topological
 from repro.ir.parse_program import parse_program
-from repro.ir.program import CONSTANT, INPUT, PARAMETER, TEMPORARY, Call, CountedLoop, Program, Step, walk
+from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, walk
 from repro.ir.types import Array
 from repro.ir.work import program_operations
 from repro.targets import cpu
 from repro.train_step import TrainStep, train_step, training_of
+from tests.passes.symbolic import terms
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 BUDGETS = {"digits_cnn": (90, 76), "nano_gpt": (75, 60, 50)}
@@ -181,68 +179,6 @@ def test_the_text_parses_back(name: str, percent: int) -> None:
 def test_every_read_sees_the_value_that_the_whole_program_gives_it(name: str, percent: int) -> None:
     """Each call as a term over the calls before it: both programs leave the same terms in their outputs."""
     assert terms(bounded(name, percent)) == terms(trained(name).program)
-
-
-def terms(program: Program) -> dict[int, int]:
-    """The value numbers of the outputs, loops unrolled; equal calls on equal values have equal numbers.
-
-    A temporary is read only where nothing that shares its bytes was written since.
-    """
-    numbers: dict[object, int] = _NUMBERS
-    values: dict[int, int] = {}
-    owners: dict[int, int] = {}
-    calls = 0
-    for call, counters in unrolled(program.steps, ()):
-        calls += 1
-        kernel = program.kernels[call.kernel]
-        pairs = list(zip(call.buffers, kernel.buffers, strict=True))
-        read: list[object] = [tuple(counters[depth] for depth in call.scalars)]
-        for buffer, parameter in pairs:
-            held = program.buffers[buffer]
-            if held.role in (INPUT, PARAMETER, CONSTANT):
-                read.append((held.role, held.position))
-            elif parameter.writable and fills(kernel):
-                read.append("filled")
-            else:
-                read.append(values.get(buffer, -1))
-                if held.role == TEMPORARY and (not parameter.writable or buffer in values):
-                    lines = range(held.position, held.position + round_up(held.nbytes), 64)
-                    assert {owners.get(line) for line in lines} == {buffer}
-        number = numbers.setdefault((kernel.digest, tuple(read)), len(numbers))
-        for buffer, parameter in pairs:
-            if parameter.writable:
-                values[buffer] = number
-                held = program.buffers[buffer]
-                if held.role == TEMPORARY:
-                    owners.update(
-                        dict.fromkeys(range(held.position, held.position + round_up(held.nbytes), 64), buffer)
-                    )
-    assert calls >= len(program.steps) > 0
-    outputs = {b.position: values[n] for n, b in enumerate(program.buffers) if b.role == "output"}
-    assert outputs
-    return outputs
-
-
-def unrolled(steps: Sequence[Step], counters: tuple[int, ...]) -> Iterator[tuple[Call, tuple[int, ...]]]:
-    """Each call as often as it runs, with the counters of the loops around it."""
-    for step in steps:
-        if isinstance(step, CountedLoop):
-            for counter in range(step.count):
-                yield from unrolled(step.body, (*counters, counter))
-        else:
-            assert isinstance(step, Call)
-            yield step, counters
-
-
-def fills(kernel: Kernel) -> bool:
-    """Whether a kernel writes all of its buffer and reads nothing of it."""
-    (store,) = kernel.stores
-    if store.when is not None or kernel.serial or any(isinstance(e, Scalar) for e in topological((store.offset,))):
-        return False
-    return not any(isinstance(e, Load) and e.buffer == store.buffer for e in kernel.expressions)
-
-
-_NUMBERS: dict[object, int] = {}
 
 
 def test_an_impossible_budget_is_refused_and_the_size_named_is_met() -> None:
