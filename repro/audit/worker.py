@@ -170,7 +170,6 @@ def _stages(run: _Run) -> None:
         shown = _opened(run, lowered, served)
     except PeerError as error:
         run.note(f"its values cannot be shown: {error.reason}")
-        run.update(faithful=False)
         lowered, shown = job.model, {}
     if shown and job.executor.family != FAMILY:
         run.update(reason="while its nodes were fed golden values")
