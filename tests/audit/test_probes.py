@@ -171,7 +171,7 @@ def test_runs_with_orders_of_their_own() -> None:
     sizes = ((0, 30), (30, 50))
     lanes = [[builder.chain(range(at + lane, at + size, 2)) for lane in range(2)] for at, size in sizes]
     tree = builder.finish(builder.join(*(builder.join(*pair) for pair in lanes)))
-    assert words.in_words(tree) == "runs of 30, 50 terms, each lanes(2), fold; the runs in a row"
+    assert words.in_words(tree) == "runs: 30, 50 terms, each lanes(2), fold; the runs in a row"
 
 
 def test_an_unknown_tree_is_shown_in_brackets() -> None:

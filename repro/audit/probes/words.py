@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from repro.audit.probes.known import named
 from repro.audit.probes.steps import Order, Step, read
@@ -36,15 +36,23 @@ def _in_runs(tree: Tree) -> str | None:
         return None
     orders = [read(run) for run in runs]
     words = {text(order, run.leaves) for order, run in zip(orders, runs, strict=True) if order}
-    sizes = ", ".join(str(run.leaves) for run in runs)
+    sizes = _counted([run.leaves for run in runs])
     if None in orders:
         return None
     if len(words) == 1:
-        return f"runs of {sizes} terms, each {words.pop()}; the runs in a row"
+        return f"runs: {sizes} terms, each {words.pop()}; the runs in a row"
     each = "; ".join(
         f"{run.leaves}: {text(order, run.leaves)}" for order, run in zip(orders, runs, strict=True) if order
     )
-    return f"runs of {sizes} terms in a row ({each})"
+    return f"runs in a row: {each}"
+
+
+def _counted(sizes: Sequence[int]) -> str:
+    """`11 of 320, 2 of 288`; sizes alone where none repeats."""
+    repeated = [(size, len(list(same))) for size, same in groupby(sizes)]
+    if len(repeated) == len(sizes):
+        return ", ".join(map(str, sizes))
+    return ", ".join(f"{count} of {size}" for size, count in repeated)
 
 
 def _by_taps(tree: Tree) -> str | None:
