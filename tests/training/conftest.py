@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 
 import repro
+from repro.artifact.sessions import Session
 from repro.targets import cpu
+from tests.training.planted import STEPS, Train
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "golden" / "digits_mlp" / "forward.onnx"
@@ -51,3 +54,38 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with np.load(DIGITS) as digits:
         repro.write_npz(path, {"input": digits["x"][:200].reshape(-1, 64), "labels": digits["y"][:200]})
     return path
+
+
+@pytest.fixture
+def train(artifact: Path, samples: Path, tmp_path: Path, target: str) -> Train:
+    """Train into `tmp_path/NAME`; the path of its trace."""
+
+    def run(name: str, data: Any = samples, **options: Any) -> Path:
+        chosen: dict[str, Any] = {"steps": STEPS, "threads": 1, "target": target} | options
+        path = tmp_path / f"{name}.trace"
+        repro.train(artifact, data, checkpoint=tmp_path / name, trace=path, **chosen)
+        return path
+
+    return run
+
+
+@pytest.fixture
+def flip(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, int], None]:
+    """From now on, flip the lowest bit of an element of a state tensor just after a step."""
+    run = Session.run
+
+    def plant(step: int, name: str, element: int) -> None:
+        counts: dict[int, int] = {}
+
+        def flipping(self: Session, inputs: Any) -> Any:
+            outputs = run(self, inputs)
+            counts[id(self)] = counts.get(id(self), 0) + 1
+            if counts[id(self)] == step:
+                tensor = self.state[name]
+                tensor.reshape(-1).view(np.uint32)[element] ^= 1
+                self.state = {name: tensor}
+            return outputs
+
+        monkeypatch.setattr(Session, "run", flipping)
+
+    return plant

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -14,54 +13,13 @@ import pytest
 
 import repro
 from repro import cli
-from repro.artifact.sessions import Session
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
-from repro.ir import index as ix
-from repro.ir.graph import Node
-from repro.ir.loops import Expr
 from repro.ir.types import Array
-from repro.ops.record import OPS, Access, Axes, ByElement
+from repro.ops.record import OPS
 from repro.targets import cpu
 from repro.training import nodes
 from repro.training.compare import difference
-
-STEPS = 20
-Train = Callable[..., Path]
-
-
-@pytest.fixture
-def train(artifact: Path, samples: Path, tmp_path: Path, target: str) -> Train:
-    """Train into `tmp_path/NAME`; the path of its trace."""
-
-    def run(name: str, data: Any = samples, **options: Any) -> Path:
-        chosen: dict[str, Any] = {"steps": STEPS, "threads": 1, "target": target} | options
-        path = tmp_path / f"{name}.trace"
-        repro.train(artifact, data, checkpoint=tmp_path / name, trace=path, **chosen)
-        return path
-
-    return run
-
-
-@pytest.fixture
-def flip(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, int], None]:
-    """From now on, flip the lowest bit of an element of a state tensor just after a step."""
-    run = Session.run
-
-    def plant(step: int, name: str, element: int) -> None:
-        counts: dict[int, int] = {}
-
-        def flipping(self: Session, inputs: Any) -> Any:
-            outputs = run(self, inputs)
-            counts[id(self)] = counts.get(id(self), 0) + 1
-            if counts[id(self)] == step:
-                tensor = self.state[name]
-                tensor.reshape(-1).view(np.uint32)[element] ^= 1
-                self.state = {name: tensor}
-            return outputs
-
-        monkeypatch.setattr(Session, "run", flipping)
-
-    return plant
+from tests.training.planted import MIRRORED, STEPS, Train
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -143,25 +101,6 @@ def test_code_and_reference_agree_at_every_node(artifact: Path, samples: Path, t
     assert "the re-run on reference gives the trace, steps 1 to 3" in found.verdict[0]
 
 
-def mirrored(node: Node, result: int, index: tuple[Expr, ...], operands: tuple[Access, ...], axes: Axes) -> Expr:
-    """The element of the second layer's product, its terms added from the last to the first; others as they are."""
-    element = GOOD.element
-    a, b = node.operands
-    if a.shape[-1:] != (128,) or node.types[0].shape != (16, 64):
-        return element(node, result, index, operands, axes)
-
-    def turned(access: Access, axis: int, extent: int) -> Access:
-        return lambda at: access((*at[:axis], ix.add(ix.number(extent - 1), ix.scale(at[axis], -1)), *at[axis + 1 :]))
-
-    (left,), (right,) = node["left_contract"], node["right_contract"]
-    both = (turned(operands[0], left, a.shape[left]), turned(operands[1], right, b.shape[right]))
-    return element(node, result, index, both, axes)
-
-
-assert isinstance(OPS["dot"].lowering, ByElement)
-GOOD: ByElement = OPS["dot"].lowering
-
-
 @pytest.mark.skipif(cpu.best_machine() is None, reason="compiled code runs on no target here")
 def test_a_reordered_sum_is_found_to_the_node(artifact: Path, samples: Path, monkeypatch: pytest.MonkeyPatch):
     loaded = repro.load(artifact)
@@ -172,8 +111,7 @@ def test_a_reordered_sum_is_found_to_the_node(artifact: Path, samples: Path, mon
     assert machine is not None
     good = nodes.on_cpu(machine, 1, None)
     assert nodes.first_difference(entry, inputs, state, nodes.on_reference, good) is None
-    planted = dataclasses.replace(OPS["dot"], lowering=dataclasses.replace(GOOD, element=mirrored))
-    monkeypatch.setitem(OPS, "dot", planted)
+    monkeypatch.setitem(OPS, "dot", MIRRORED)
     found = nodes.first_difference(entry, inputs, state, nodes.on_reference, nodes.on_cpu(machine, 1, None))
     assert found is not None
     assert (found.op, found.value.type) == ("dot", "f32[16,64]")
