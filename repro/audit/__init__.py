@@ -1,11 +1,12 @@
 """Where do the bits part? One model on many executors, every value compared, the nodes that drift named.
 
 records      what each executor said, and what was found: the data types of this folder
-model        the audited model: flat, named, ordered; opened (every value a result) and severed (every node alone)
+model        the audited model: flat, named, ordered; opened (every value a result) and severed (every node alone);
+             flat, rewiring and identity do so: dimensions and Ifs decided, names, digests of nodes
 golden       repro's own bits of every value, and its own targets as executors
 peers/       other runtimes: one file each
 worker       runs one executor in a process of its own; running starts them and keeps the time
-capture      records on disk: what one machine has to say, portable
+capture      records on disk: what one machine has to say, portable; environment says which machine
 comparison   pairs of captures: the first difference, the origins, how drift grows
 drift        two arrays: units in the last place, signs, flips
 probes/      the order in which an executor adds, read off its results
