@@ -207,11 +207,11 @@ def _opened(run: _Run, lowered: ModelProto, served: Mapping[str, Array]) -> dict
     shown |= {name: array for name, array in _folded(run, lowered).items() if name not in shown}
     values = run.keep({name: array for name, array in shown.items() if name in run.job.golden})
     outputs = {name: value_of(shown[name]) for name in served if name in shown}
-    expected = {name: value for name, value in run.capture.served.items() if name in outputs}
-    if outputs != expected:
+    faithful = outputs == dict(run.capture.served)
+    if not faithful:
         again = run.ask(model, run.job.inputs, lowered=True)
         _note_unstable(run, values, {name: value_of(again[name]) for name in values if name in again})
-    run.update(values=values, faithful=outputs == expected)
+    run.update(values=values, faithful=faithful)
     return shown
 
 
