@@ -3,6 +3,7 @@
 problem       a node, its inputs, two results; candidates
 sums          sums in the orders that libraries use
 contractions  MatMul, Gemm, Conv, reductions
+epilogue      what a runtime fuses in behind them
 rows          Softmax and the normalizations
 elementwise   elementary functions and activations, by their formulas
 seeking       candidates tried on a sample

@@ -3,80 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from onnx import NodeProto
 
+from repro.audit.causes.epilogue import Finish, at, epilogue
 from repro.audit.causes.problem import Candidate, NotCoveredError, Problem, Units, attribute
 from repro.audit.causes.sums import dots, mean_f64, orders_for, sums, total
 from repro.audit.probes.steps import Order, Step
 from repro.audit.probes.words import tap_by_tap
 from repro.ir.types import Array
 
-Finish = Callable[[Array], Array]
 Gathered = tuple[Array, Array]
 """Terms and factors of some elements, [terms, elements] each."""
-Behind = Callable[[Array], tuple[Array | None, Finish]]
-"""Of some elements, the addend of their sums and all that comes after it."""
 
 CHANNEL_BLOCKS = (16, 8)
 
 
 def by_element(problem: Problem, candidates: Callable[[Array], Iterator[Candidate]], terms: int) -> Units:
     return Units(problem.golden.reshape(-1), problem.theirs.reshape(-1), candidates, terms, by_place=True)
-
-
-# ── what comes behind a sum ─────────────────────────────────────────────────────────────────────────
-
-
-def epilogue(problem: Problem, units: Array) -> tuple[Array | None, Finish]:
-    """The addend of an Add that was fused in first, and all that comes after it."""
-    shape, value = problem.golden.shape, problem.node.output[0]
-    addend: Array | None = None
-    steps: list[Finish] = []
-    for node in problem.after:
-        others = [_at(problem.arrays[name], shape, units) for name in node.input if name and name != value]
-        if node.op_type == "Add" and len(others) == 1 and addend is None and not steps:
-            addend = others[0]
-        else:
-            steps.append(_elementwise(node, others))
-        value = node.output[0]
-
-    def finish(result: Array) -> Array:
-        for step in steps:
-            result = step(result)
-        return result
-
-    return addend, finish
-
-
-def _elementwise(node: NodeProto, others: Sequence[Array]) -> Finish:
-    zero = np.float32(0)
-    match node.op_type:
-        case "Relu":
-            return lambda x: np.where(x > 0, x, zero)
-        case "LeakyRelu":
-            alpha = np.float32(attribute(node, "alpha", 0.01))
-            return lambda x: np.where(x < 0, x * alpha, x)
-        case "Clip" if len(others) == 2:
-            return lambda x: np.minimum(np.maximum(x, others[0]), others[1])
-        case "Add" | "Sum" if len(others) == 1:
-            return lambda x: x + others[0]
-        case "Mul" if len(others) == 1:
-            return lambda x: x * others[0]
-        case "Identity":
-            return lambda x: x
-        case other:
-            raise NotCoveredError(f"{other} fused behind it")
-
-
-def _at(array: Array, shape: tuple[int, ...], units: Array) -> Array:
-    """The elements of an operand at places of the result that it is broadcast to."""
-    try:
-        return np.broadcast_to(array, shape)[np.unravel_index(units, shape)]
-    except ValueError:
-        raise NotCoveredError(f"an operand of shape {list(array.shape)} beside {list(shape)}") from None
 
 
 # ── dots ────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +99,7 @@ def gemm(problem: Problem) -> Units:
 
     def behind(units: Array) -> tuple[Array | None, Finish]:
         fused, finish = epilogue(problem, units)
-        own = None if addend is None else _at(addend, problem.golden.shape, units)
+        own = None if addend is None else at(addend, problem.golden.shape, units)
         own = own if own is None or beta == 1 else beta * own
         if own is None or fused is None:
             return (fused if own is None else own), finish
@@ -173,6 +120,10 @@ def _scaled(alpha: np.float32, addend: Array | None, finish: Finish) -> tuple[Ar
 
 def convolution(problem: Problem) -> Units:
     image, weight, own = problem.required(0), problem.required(1), problem.input(2)
+    if problem.after and problem.after[0].op_type == "BatchNormalization":
+        weight, own = _folded(problem, weight, own)
+        normalized = replace_output(problem.node, problem.after[0].output[0])
+        problem = replace(problem, node=normalized, after=problem.after[1:])
     channels, taps = weight.shape[1], int(np.prod(weight.shape[2:]))
 
     def candidates(units: Array) -> Iterator[Candidate]:
@@ -186,6 +137,22 @@ def convolution(problem: Problem) -> Units:
         yield from _tap_by_tap(gathered, channels, taps, addend, finish)
 
     return by_element(problem, candidates, channels * taps)
+
+
+def _folded(problem: Problem, weight: Array, own: Array | None) -> tuple[Array, Array]:
+    """A convolution's weight and bias with a BatchNormalization behind it folded in, as runtimes do when they load."""
+    scale, bias, mean, variance = (problem.arrays[name] for name in problem.after[0].input[1:5])
+    factor = scale / np.sqrt(variance + np.float32(attribute(problem.after[0], "epsilon", 1e-5)))
+    given = np.zeros_like(mean) if own is None else own
+    return weight * factor.reshape(-1, *([1] * (weight.ndim - 1))), (given - mean) * factor + bias
+
+
+def replace_output(node: NodeProto, name: str) -> NodeProto:
+    """The node with another name for its result."""
+    made = NodeProto()
+    made.CopyFrom(node)
+    made.output[0] = name
+    return made
 
 
 def _tap_by_tap(
@@ -299,7 +266,7 @@ def reduction(problem: Problem) -> Units:
         if mean:
             yield Candidate("f64 throughout", lambda: finish(mean_f64(terms)))
 
-    return by_element(problem, candidates, rows.shape[1])
+    return Units(problem.golden.reshape(-1), problem.theirs.reshape(-1), candidates, rows.shape[1])
 
 
 def _of_quotients(terms: Array, name: str, finish: Finish) -> Callable[[], Array]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from repro.audit.causes.contractions import epilogue
+from repro.audit.causes.epilogue import epilogue
 from repro.audit.causes.problem import Candidate, NotCoveredError, Problem, Units, ulps
 from repro.ir.types import F32, F64, Array
 from repro.numerics.elementary import evaluate
@@ -231,7 +232,7 @@ def batch_normalization(problem: Problem) -> Units:
     data, scale, bias, mean, variance = (problem.required(position) for position in range(5))
     if problem.attribute("training_mode", 0):
         raise NotCoveredError("training mode")
-    epsilon = np.float32(problem.attribute("epsilon", 1e-5))
+    epsilon = problem.attribute("epsilon", 1e-5)
 
     def candidates(units: Array) -> Iterator[Candidate]:
         place = np.unravel_index(units, problem.golden.shape)
@@ -239,28 +240,57 @@ def batch_normalization(problem: Problem) -> Units:
         if addend is not None:
             raise NotCoveredError("Add fused behind it")
         x, (g, b, m, v) = data[place], (array[place[1]] for array in (scale, bias, mean, variance))
-        d = np.sqrt(v + epsilon)
-        for name, compute in BATCH_NORMALIZATIONS.items():
-            yield Candidate(name, lambda compute=compute: finish(compute(x, g, b, m, d)))
+        for (words, deviation), (name, compute) in product(DEVIATIONS.items(), BATCH_NORMALIZATIONS.items()):
+            d = deviation(v, epsilon)
+            yield Candidate(f"{name}{words}", lambda compute=compute, d=d: finish(compute(x, g, b, m, d)))
+        reciprocal = (1 / np.sqrt(v.astype(np.float64) + epsilon)).astype(np.float32)
+        for name, compute in INVERTED.items():
+            words = f"{name}, r = 1 / deviation in f64"
+            yield Candidate(words, lambda compute=compute: finish(compute(x, g, b, m, reciprocal)))
 
     return Units(problem.golden.reshape(-1), problem.theirs.reshape(-1), candidates, 1)
 
 
-BATCH_NORMALIZATIONS: Mapping[str, Formula] = {
-    "(x - mean) / deviation * scale + bias": lambda x, g, b, m, d: (x - m) / d * g + b,
-    "(x - mean) * (1 / deviation) * scale + bias": lambda x, g, b, m, d: (x - m) * (ONE / d) * g + b,
-    "(x - mean) * (scale / deviation) + bias": lambda x, g, b, m, d: (x - m) * (g / d) + b,
-    "(x - mean) * (scale / deviation) + bias, fma": lambda x, g, b, m, d: fma_f32(x - m, g / d, b),
-    "(x - mean) * (scale * (1 / deviation)) + bias": lambda x, g, b, m, d: (x - m) * (g * (ONE / d)) + b,
-    "(x - mean) * (scale * (1 / deviation)) + bias, fma": lambda x, g, b, m, d: fma_f32(x - m, g * (ONE / d), b),
-    "scale * (x - mean) / deviation + bias": lambda x, g, b, m, d: g * (x - m) / d + b,
-    "x * a + (bias - mean * a), a = scale / deviation": lambda x, g, b, m, d: x * (g / d) + (b - m * (g / d)),
-    "x * a + (bias - mean * a), a = scale / deviation, fma": lambda x, g, b, m, d: fma_f32(x, g / d, b - m * (g / d)),
-    "x * a + (bias - mean * a), a = scale * (1 / deviation)": lambda x, g, b, m, d: (
-        x * (g * (ONE / d)) + (b - m * (g * (ONE / d)))
-    ),
-    "x * a + (bias - mean * a), a = scale * (1 / deviation), fma": lambda x, g, b, m, d: fma_f32(
-        x, g * (ONE / d), b - m * (g * (ONE / d))
-    ),
+ROUNDED: Mapping[str, Formula] = {"": lambda x, y, z: x * y + z, ", fma": fma_f32}
+"""x * y + z, as two operations or as one."""
+
+
+def _direct() -> Iterator[tuple[str, Formula]]:
+    yield "(x - mean) / deviation * scale + bias", lambda x, g, b, m, d: (x - m) / d * g + b
+    yield "(x - mean) * (1 / deviation) * scale + bias", lambda x, g, b, m, d: (x - m) * (ONE / d) * g + b
+    yield "scale * (x - mean) / deviation + bias", lambda x, g, b, m, d: g * (x - m) / d + b
+
+
+FACTORS: Mapping[str, Formula] = {
+    "scale / deviation": lambda g, d: g / d,
+    "scale * (1 / deviation)": lambda g, d: g * (ONE / d),
 }
-"""Of x, scale g, bias b, mean m and deviation d = sqrt(variance + epsilon)."""
+
+
+def _by_factor() -> Iterator[tuple[str, Formula]]:
+    for words, factor in FACTORS.items():
+        for fused, add in ROUNDED.items():
+            shifted = f"(x - mean) * ({words}) + bias{fused}"
+            yield shifted, lambda x, g, b, m, d, a=factor, add=add: add(x - m, a(g, d), b)
+            for inner, add_inner in ROUNDED.items():
+                affine = f"x * a + (bias - mean * a{inner}), a = {words}{fused}"
+                yield affine, lambda x, g, b, m, d, a=factor, add=add, i=add_inner: add(x, a(g, d), i(-m, a(g, d), b))
+
+
+BATCH_NORMALIZATIONS: Mapping[str, Formula] = dict([*_direct(), *_by_factor()])
+"""Of x, scale g, bias b, mean m and deviation d."""
+DEVIATIONS: Mapping[str, Formula] = {
+    "": lambda v, epsilon: np.sqrt(v + np.float32(epsilon)),
+    ", deviation in f64": lambda v, epsilon: np.sqrt(v.astype(np.float64) + epsilon).astype(np.float32),
+}
+
+
+def _inverted() -> Iterator[tuple[str, Formula]]:
+    for fused, add in ROUNDED.items():
+        for inner, add_inner in ROUNDED.items():
+            affine = f"x * a + (bias - mean * a{inner}), a = scale * r{fused}"
+            yield affine, lambda x, g, b, m, r, add=add, i=add_inner: add(x, g * r, i(-m, g * r, b))
+
+
+INVERTED: Mapping[str, Formula] = dict(_inverted())
+"""Of x, scale g, bias b, mean m and r, the deviation's reciprocal."""

@@ -42,6 +42,9 @@ FAMILIES: Mapping[str, Family] = {
 """By operator, what cuts its result into units and knows candidates for them."""
 
 LIKELY, LIKELY_PAIRS = 10, 3
+ENOUGH = 8
+"""Elements below which one of many candidates may fit by chance."""
+CHANCE = 1e-3
 MOST_TOGETHER = 2
 """Orders that may share a result: with more, chance would do."""
 NOT_COVERED = "not covered"
@@ -139,7 +142,8 @@ def _fitting(units: Units) -> tuple[Cause, ...]:
         if each.matched.all():
             matched = _matches(_again(units, sample, each), units.theirs[sample])
             if matched.all():
-                return (Cause(candidate.name, f"{matched.size} of {matched.size} sampled elements"),)
+                words = candidate.name if matched.size >= ENOUGH else f"possibly {candidate.name}"
+                return (Cause(words, f"{matched.size} of {matched.size} sampled elements"),)
         tried.append(each)
     remarks = tuple(Cause(name, evidence) for name, evidence in units.remarks(sample))
     return remarks or _together(units, sample, tried)
@@ -179,13 +183,20 @@ def _together(units: Units, sample: Array, tried: Sequence[_Tried]) -> tuple[Cau
         name = max(matched, key=lambda each: int((matched[each] & open_still).sum()))
         parts.append((name, int((matched[name] & open_still).sum())))
         open_still &= ~matched[name]
-    if units.by_place and not open_still.any():
+    if units.by_place and not open_still.any() and _told_apart(matched, parts):
         counts = ", ".join(f"{count}" for _, count in parts)
         words = " or ".join(name for name, _ in parts)
         return (Cause(f"by place, {words}", f"{counts} of {open_still.size} sampled elements"),)
     name, count = parts[0]
     nearest = f"the nearest, {name}, gives {count} of {open_still.size} sampled elements"
     return (Cause(UNKNOWN, f"{len(tried)} candidates tried; {nearest}"),)
+
+
+def _told_apart(matched: Mapping[str, Array], parts: Sequence[tuple[str, int]]) -> bool:
+    """Whether an order gives what the one before leaves by more than chance: it gives some of the rest by chance too,
+    and there were many orders to take it from."""
+    by_chance = float((matched[parts[-1][0]] & matched[parts[0][0]]).sum() / matched[parts[0][0]].sum())
+    return len(matched) * by_chance ** parts[-1][1] < CHANCE
 
 
 def _matches(candidate: Candidate, theirs: Array) -> Array:
