@@ -1,4 +1,4 @@
-"""Merge neighbouring axes that every index treats as one, so that loops are long and loads contiguous."""
+"""Axes that no index divides, and neighbours merged that every index treats as one: long loops, contiguous loads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from itertools import pairwise
 from repro.ir import index as ix
 from repro.ir.loops import Affine, Axis, Expr, IndexOp, Reduce, Scalar, topological
 from repro.ops.record import Nest
+
+SHORTEST_RUN = 16
+"""Iterations of an axis that is worth having for its own: a vector of f32 where they are widest."""
 
 
 def roots(nest: Nest) -> tuple[Expr, ...]:
@@ -100,9 +103,57 @@ def _drop_unit_axes(nest: Nest) -> Nest:
     return Nest(kept, serial, visit(nest.offset), visit(nest.value), when)
 
 
+def _divided(nest: Nest) -> tuple[Axis, int] | None:
+    """A parallel axis whose quotients and remainders are taken, and the least number that it is divided by, if runs of
+    that many fill vectors; the axis is a whole number of them."""
+    least: dict[Axis, int] = {}
+    for expr in topological(roots(nest)):
+        if isinstance(expr, IndexOp) and isinstance(expr.children[0], Axis):
+            axis, divisor = expr.children[0], expr.divisor
+            if divisor >= SHORTEST_RUN and axis.extent % divisor == 0 and axis in nest.axes[nest.serial :]:
+                least[axis] = min(divisor, least.get(axis, divisor))
+    return next(iter(least.items()), None)
+
+
+def _split(nest: Nest, axis: Axis, divisor: int, fresh: int) -> Nest:
+    """axis -> outer * divisor + inner, everywhere: quotients and remainders become plain strides."""
+    outer, inner = ix.axis(fresh, axis.extent // divisor), ix.axis(fresh + 1, divisor)
+    memo: dict[Expr, Expr] = {axis: ix.add(ix.scale(outer, divisor), inner)}
+
+    def visit(expr: Expr) -> Expr:
+        found = memo.get(expr)
+        if found is None:
+            children = tuple(visit(child) for child in expr.children)
+            found = memo[expr] = rebuilt(expr, children)
+        return found
+
+    axes = tuple(each for one in nest.axes for each in ((outer, inner) if one is axis else (one,)))
+    when = None if nest.when is None else visit(nest.when)
+    return Nest(axes, nest.serial, visit(nest.offset), visit(nest.value), when)
+
+
+def rebuilt(expr: Expr, children: tuple[Expr, ...]) -> Expr:
+    """The expression over other children, its indices in their normal form."""
+    if isinstance(expr, Axis) or children == expr.children:
+        return expr
+    if isinstance(expr, Affine):
+        terms = (ix.scale(child, k) for child, k in zip(children, expr.coefficients, strict=True))
+        return ix.add(ix.number(expr.constant), *terms)
+    if isinstance(expr, IndexOp):
+        return (ix.floordiv if expr.op == "floordiv" else ix.mod)(children[0], expr.divisor)
+    return type(expr)(expr.dtype, expr.fields, children)
+
+
+def _fresh(nest: Nest) -> int:
+    numbers = [expr.number for expr in topological(roots(nest)) if isinstance(expr, Axis)]
+    return max((*numbers, *(axis.number for axis in nest.axes)), default=-1) + 1
+
+
 def collapse(nest: Nest) -> Nest:
-    """The same iterations, in the same order, over fewer axes."""
+    """The same iterations, in the same order, over axes that no index divides, and as few of them as may be."""
     nest = _drop_unit_axes(nest)
+    while (found := _divided(nest)) is not None:
+        nest = _drop_unit_axes(_split(nest, *found, _fresh(nest)))
     while True:
         expressions = tuple(topological(roots(nest)))
         for outer, inner in _candidates(nest, expressions):

@@ -90,6 +90,7 @@ def fuse(graph: Graph) -> Fusion:
                 epilogues[chain[-1]] = tuple(chain)
     inside = {value for chain in epilogues.values() for value in chain[:-1]}
     weight: dict[Node, int] = {}
+    computed: dict[Node, int] = {}
     repeated: set[Node] = set()
     for node in reversed(graph.nodes):
         if any(
@@ -99,8 +100,42 @@ def fuse(graph: Graph) -> Fusion:
         ):
             repeated.add(node)
     for node in graph.nodes:
-        stored.update(_stored(node, users, results, inside, stored, weight, node in repeated))
+        found = _stored(node, users, results, inside, stored, weight, node in repeated)
+        work = 0 if _is_view(node) or not node.operands else 1
+        computed[node] = work + sum(0 if value in stored else computed[value.node] for value in node.operands)
+        if not found and computed[node] and _shared_view(node, users):
+            found = set(node.results)
+        if found:
+            weight[node] = computed[node] = 0
+        stored.update(found)
     return Fusion(frozenset(stored), epilogues)
+
+
+def _is_view(node: Node) -> bool:
+    """Whether elements of one operand are only renamed; a pad or a concatenation chooses among several."""
+    lowering = _by_element(node)
+    return lowering is not None and lowering.moves and len(node.operands) == 1
+
+
+def _shared_view(node: Node, users: dict[Value, list[Node]]) -> bool:
+    """Whether a value under a new shape is read by several: what is computed behind it would be computed for each.
+    (One that grows would take memory for what is the same: its operand is stored instead.)"""
+    small = node.operands and node.types[0].elements <= sum(value.type.elements for value in node.operands)
+    return bool(small) and _moves(node) and len(users.get(node.results[0], [])) > 1
+
+
+def _moves(node: Node) -> bool:
+    lowering = _by_element(node)
+    return lowering is not None and lowering.moves
+
+
+def _readers(value: Value, users: dict[Value, list[Node]]) -> int:
+    """How many nodes read a value, those behind a view that grows counted each."""
+    total = 0
+    for user in users.get(value, []):
+        grows = _is_view(user) and user.types[0].elements > value.type.elements
+        total += _readers(user.results[0], users) if grows else 1
+    return total
 
 
 def _stored(
@@ -122,10 +157,8 @@ def _stored(
     value = node.results[0]
     if value in inside:
         return set()
-    moves = isinstance(op.lowering, ByElement) and op.lowering.moves
-    several = len(users.get(value, [])) > 1 and not moves and bool(node.operands)
+    several = not _moves(node) and bool(node.operands) and _readers(value, users) > 1
     heavy = repeated and weight[node] >= FUNCTION_WEIGHT
     if value in results or value in stored or several or heavy or weight[node] > LARGEST_EXPRESSION:
-        weight[node] = 0
         return {value}
     return set()

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from passes import operands
 from passes.collapse import collapse, roots
 from passes.fuse import Fusion, fuse
 from passes.plan import plan
 from repro.errors import InternalError
 from repro.ir import index as ix
+from repro.ir.contraction import find
 from repro.ir.graph import Graph, Node, Value, constant_array
 from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Load, Scalar, Store, const, load, topological
 from repro.ir.program import (
@@ -98,9 +100,25 @@ class _KernelBuilder:
         offset = self.offset(place, ix.linear(index, place.type.shape))
         return load(place.type.dtype, self.local(place.buffer), offset)
 
-    def call(self, nest: Nest, target: Place) -> Call:
-        """The call of a nest's kernel; buffers are renumbered by first use in the nest alone."""
+    def calls(self, nest: Nest, target: Place) -> list[Call]:
+        """The call of a nest's kernel, behind those of kernels that compute awkward operands of a contraction."""
         nest = collapse(replace(nest, offset=self.offset(target, nest.offset)))
+        found: list[Call] = []
+        for side in (0, 1):
+            store = Store(0, nest.offset, nest.value, nest.when)
+            contraction = find(Kernel((), (), nest.axes, nest.serial, (store,)))
+            if contraction is None or side not in operands.awkward(contraction):
+                continue
+            term, axes = contraction.terms[side], operands.places(contraction, side)
+            packed = self.builder.temporary(TensorType(term.dtype, tuple(axis.extent for axis in axes)))
+            place = ix.linear(axes, packed.type.shape)
+            found.append(self._call(collapse(Nest(axes, 0, place, term)), packed))
+            read = load(term.dtype, self.local(packed.buffer), place)
+            nest = collapse(replace(nest, value=substitute(nest.value, term, read)))
+        return [*found, self._call(nest, target)]
+
+    def _call(self, nest: Nest, target: Place) -> Call:
+        """Buffers are renumbered by first use in the nest alone."""
         used = dict.fromkeys(expr.buffer for expr in topological(roots(nest)) if isinstance(expr, Load))
         used.setdefault(self.local(target.buffer))
         renumbered = {local: position for position, local in enumerate(used)}
@@ -116,6 +134,17 @@ class _KernelBuilder:
         extents = tuple(self.builder.loops[loop] for loop in self.scalars)
         kernel = Kernel(parameters, extents, nest.axes, nest.serial, (store,))
         return Call(self.builder.kernel(kernel), buffers, tuple(self.scalars))
+
+
+def substitute(root: Expr, old: Expr, new: Expr) -> Expr:
+    """The expression with another one in place of every `old`."""
+    memo: dict[Expr, Expr] = {old: new}
+    for expr in topological([root]):
+        if expr not in memo:
+            children = tuple(memo[child] for child in expr.children)
+            same = isinstance(expr, Axis) or children == expr.children
+            memo[expr] = expr if same else type(expr)(expr.dtype, expr.fields, children)
+    return memo[root]
 
 
 def renumber_buffers(expressions: Sequence[Expr], numbers: dict[int, int]) -> list[Expr]:
@@ -207,13 +236,13 @@ class _Region:
                 found = self.inline(kernel, link, index)
             kernel.known[link, index] = found
         nest = Nest(axes, 0, ix.linear(index, value.shape), found)
-        self.steps.append(kernel.call(nest, target))
+        self.steps.extend(kernel.calls(nest, target))
 
     def store_nests(self, value: Value, target: Place, lowering: ByNests) -> None:
         """Append the loop nests of an op that writes in an order of its own."""
         kernel = _KernelBuilder(self.builder)
         for nest in self._nests(kernel, value, target, lowering):
-            self.steps.append(kernel.call(nest, target))
+            self.steps.extend(kernel.calls(nest, target))
 
     def _nests(self, kernel: _KernelBuilder, value: Value, target: Place, lowering: ByNests) -> Sequence[Nest]:
         def result(offset: Expr) -> Expr:
@@ -272,7 +301,7 @@ class _Region:
         kernel = _KernelBuilder(self.builder)
         axis = kernel.axes.fresh(target.type.elements)
         flat = replace(source, type=TensorType(source.type.dtype, (source.type.elements,)))
-        self.steps.append(kernel.call(Nest((axis,), 0, axis, kernel.load(flat, (axis,))), target))
+        self.steps.extend(kernel.calls(Nest((axis,), 0, axis, kernel.load(flat, (axis,))), target))
 
     def whole(self, place: Place) -> Place:
         """The place, copied to a buffer of its own if it is a row of a scanned value."""

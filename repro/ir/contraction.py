@@ -14,10 +14,12 @@ RUN = 64
 
 @dataclass(frozen=True)
 class Contraction:
-    """What a kernel contracts: its reduction, its axes by role, and the operand that absent terms blank."""
+    """What a kernel contracts: its reduction, the terms that vary with rows and with columns, its axes by role, and
+    the operand (0: the rows', 1: the columns') that absent terms blank."""
 
     reduce: Reduce
     chain: Chain
+    terms: tuple[Expr, Expr]
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
@@ -41,7 +43,7 @@ def find(kernel: Kernel) -> Contraction | None:
     order = reduce.order
     if not isinstance(order, Chain) or store.when is not None or reduce in store.offset.children:
         return None
-    a, b = reduce.terms
+    a, b = _sides(reduce, kernel)
     rows = tuple(axis for axis in kernel.axes if axis in a.free and axis not in b.free)
     columns = tuple(axis for axis in kernel.axes if axis in b.free and axis not in a.free)
     columns = columns[_apart(b, columns) :]
@@ -52,7 +54,18 @@ def find(kernel: Kernel) -> Contraction | None:
         if over & set(rows) and over & set(columns):
             return None
         absent = 0 if over & set(rows) else 1
-    return Contraction(reduce, order, batch, rows, columns, absent)
+    return Contraction(reduce, order, (a, b), batch, rows, columns, absent)
+
+
+def _sides(reduce: Reduce, kernel: Kernel) -> tuple[Expr, Expr]:
+    """The operand of the rows and that of the columns: a product's order is free, and columns, which vectors run along,
+    are those that the store writes side by side."""
+    a, b = reduce.terms
+    offset = kernel.stores[0].offset
+    beside = [axis for axis in kernel.axes if axis.extent > 3 and ix.coefficient(offset, axis) == 1]
+    if any(axis in a.free and axis not in b.free for axis in beside):
+        return b, a
+    return a, b
 
 
 def _apart(term: Expr, columns: tuple[Axis, ...]) -> int:

@@ -126,6 +126,17 @@ def _split(index: Expr, divisor: int) -> tuple[Expr, Expr]:
     return _build(constant // divisor, whole), _build(constant % divisor, rest)
 
 
+def _coarse(index: Expr, divisor: int) -> tuple[int, Expr, Expr] | None:
+    """index == g * x + r with 0 <= r < g and g, above 1, a divisor of the divisor; the largest such g."""
+    _, terms = _parts(index)
+    for g in sorted({math.gcd(divisor, k) for _, k in terms} - {1}, reverse=True):
+        multiple, rest = _split(index, g)
+        low, high = bounds(rest)
+        if 0 <= low and high < g:
+            return g, multiple, rest
+    return None
+
+
 def floordiv(index: Expr, divisor: int) -> Expr:
     if divisor == 1:
         return index
@@ -133,11 +144,10 @@ def floordiv(index: Expr, divisor: int) -> Expr:
     low, high = bounds(rest)
     if low // divisor == high // divisor:
         return add(multiple, number(low // divisor))
-    constant, terms = _parts(rest)
-    common = math.gcd(divisor, *(k for _, k in terms))
-    if common > 1:  # (c*x + r) // (c*d) == (x + r//c) // d, since 0 <= r mod c < c
-        smaller = _build(constant // common, [(atom, k // common) for atom, k in terms])
-        return add(multiple, floordiv(smaller, divisor // common))
+    coarse = _coarse(rest, divisor)
+    if coarse is not None:  # (g*x + r) // (g*d) == x // d, since 0 <= r < g
+        g, smaller, _ = coarse
+        return add(multiple, floordiv(smaller, divisor // g))
     if isinstance(rest, IndexOp) and rest.op == "floordiv":  # (x // a) // b == x // (a*b)
         return add(multiple, floordiv(rest.children[0], rest.divisor * divisor))
     return add(multiple, IndexOp(I64, ("floordiv", divisor), (rest,)))
@@ -150,11 +160,10 @@ def mod(index: Expr, divisor: int) -> Expr:
     low, high = bounds(rest)
     if low // divisor == high // divisor:
         return add(rest, number(-(low // divisor) * divisor))
-    constant, terms = _parts(rest)
-    common = math.gcd(divisor, *(k for _, k in terms))
-    if common > 1 and 0 <= constant % common:  # (c*x + r) mod (c*d) == c * (x mod d) + r, with 0 <= r < c
-        smaller = _build(constant // common, [(atom, k // common) for atom, k in terms])
-        return add(scale(mod(smaller, divisor // common), common), number(constant % common))
+    coarse = _coarse(rest, divisor)
+    if coarse is not None:  # (g*x + r) mod (g*d) == g * (x mod d) + r, since 0 <= r < g
+        g, smaller, fine = coarse
+        return add(scale(mod(smaller, divisor // g), g), fine)
     if isinstance(rest, IndexOp) and rest.op == "mod" and rest.divisor % divisor == 0:
         return mod(rest.children[0], divisor)
     return IndexOp(I64, ("mod", divisor), (rest,))

@@ -32,7 +32,7 @@ class Packing(Block):
 
     def _run(self, side: int, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
         """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
-        loads = [e for e in topological([self.reduce.terms[side]]) if isinstance(e, Load)]
+        loads = [e for e in topological([self.contraction.terms[side]]) if isinstance(e, Load)]
         matrix = [load for load in loads if load.free & frozenset(others)] or loads
         neighbours = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
         return axes[-1].extent if neighbours else 0
@@ -40,7 +40,7 @@ class Packing(Block):
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
         f, width = self.f, scope.vector.width if scope.vector is not None else 1
-        value = f.splat(self.body.value(self.reduce.terms[side], scope), width)
+        value = f.splat(self.body.value(self.contraction.terms[side], scope), width)
         keep = scope.vector.mask if scope.vector is not None else None
         if self.contraction.absent_in == side and self.reduce.present is not None:
             present = f.splat(self.body.value(self.reduce.present, scope), width)
@@ -66,7 +66,7 @@ class Packing(Block):
 
         def row(number: Val, state: list[Val]) -> Sequence[Val]:
             scope = self.at_line(0, number)
-            self.body.hoist([self.reduce.terms[0]], scope)
+            self.body.hoist([self.contraction.terms[0]], scope)
             line = f.scaled(number, self.shape.row_stride)
 
             def chunk(at: Val, mask: Val | None, ok: Val) -> Val:

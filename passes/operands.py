@@ -1,0 +1,69 @@
+"""Operands of contractions that are worth computing once.
+
+A tiled contraction evaluates its terms into packed blocks, and does so again for every block of the other side. Where a
+term is more than an array read along a row (a transpose that no vector can follow, a concatenation, index arithmetic)
+that costs more than the products. Such a term gets a kernel of its own that leaves it as the packing reads it best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from repro.ir import index as ix
+from repro.ir.contraction import Contraction
+from repro.ir.loops import Axis, Expr, IndexOp, Load, topological
+
+REPEATS = 2
+"""Blocks of the other side that pack a term again, from which on it is computed before."""
+BLOCK = 256
+"""About as many rows or columns as a block has."""
+RUN = 16
+"""Neighbours in memory that make a vector."""
+
+
+def awkward(contraction: Contraction) -> list[int]:
+    """The sides (0: rows, 1: columns) whose terms are better computed before."""
+    if min(contraction.extents) == 0:
+        return []
+    return [side for side in (0, 1) if side != contraction.absent_in and _worth_it(contraction, side)]
+
+
+def _worth_it(contraction: Contraction, side: int) -> bool:
+    term, own = contraction.terms[side], _own(contraction, side)
+    return _repeats(contraction, side) >= REPEATS and not _plain(term, own, contraction.reduce.axes)
+
+
+def _own(contraction: Contraction, side: int) -> tuple[Axis, ...]:
+    return contraction.rows if side == 0 else contraction.columns
+
+
+def _repeats(contraction: Contraction, side: int) -> int:
+    """How often the packing evaluates the same terms."""
+    term, other = contraction.terms[side], _own(contraction, 1 - side)
+    shared = math.prod(axis.extent for axis in contraction.batch if axis not in term.free)
+    return shared * -(-math.prod(axis.extent for axis in other) // BLOCK)
+
+
+def _plain(term: Expr, own: Sequence[Axis], terms: Sequence[Axis]) -> bool:
+    """Whether every load reads a run of neighbours, along the last of its own axes or of the terms, by plain steps."""
+    for expr in topological([term]):
+        if isinstance(expr, IndexOp) or (isinstance(expr, Load) and expr.when is not None):
+            return False
+        if isinstance(expr, Load):
+            strides = {axis: ix.coefficient(expr.offset, axis) for axis in (*own, *terms)}
+            if None in strides.values():
+                return False
+            ends = [axes[-1] for axes in (own, terms) if axes]
+            used = [axis for axis in ends if strides[axis]]
+            if used and not any(strides[axis] == 1 and axis.extent >= RUN for axis in used):
+                return False
+    return True
+
+
+def places(contraction: Contraction, side: int) -> tuple[Axis, ...]:
+    """The axes of a side's terms, in the order in which packing reads them from end to end: the reduction's inside for
+    rows, outside for columns."""
+    batch = tuple(axis for axis in contraction.batch if axis in contraction.terms[side].free)
+    own, terms = _own(contraction, side), contraction.reduce.axes
+    return (*batch, *own, *terms) if side == 0 else (*batch, *terms, *own)
