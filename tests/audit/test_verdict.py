@@ -79,6 +79,10 @@ def test_golden_of_two_machines_differing_is_an_error_of_ours():
     assert report.exit_code == EXIT_MISMATCH
     (row,) = (check for check in report.checks if check.name == "one:golden and two:golden")
     assert row.detail.startswith("error in repro")
+    newer = replace(broken, golden=replace(broken.golden, environment={"versions": {"contract": "9"}}))
+    report = judge(one, newer)
+    assert report.exit_code == EXIT_INCOMPLETE
+    assert report.checks[-1].detail == "made under versions None and 9 of the numerics contract"
 
 
 @pytest.mark.parametrize("fail_on", [DRIFT, ORIGIN])
