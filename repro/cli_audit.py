@@ -151,19 +151,19 @@ def _row(row: ExecutorRow) -> tuple[object, ...]:
 
 
 def _show_origins(out: Console, view: View) -> None:
-    if not view.origins:
-        return
-    rows = [
-        (
-            row.title,
-            row.kind.value,
-            "".join(sorted({each.group for each in view.executors if each.name in row.executors})),
-            "" if row.worst is None else f"{row.worst:,}",
-            "; ".join(row.causes),
-        )
-        for row in view.origins
-    ]
-    out.print(tables.table("origins of drift", ("node", "kind", "groups", "max ULP", "cause"), rows, right=(3,)))
+    """A line for each way in which executors drift at an origin."""
+    groups = {name: letter for letter, names in view.groups.items() for name in names}
+    rows: list[tuple[object, ...]] = []
+    for row in view.origins:
+        title = row.title if row.is_node else f"{row.kind.value} {row.title}"
+        for variant in row.variants:
+            letters = dict.fromkeys(groups[name] for name in variant.executors)
+            worst = "" if variant.drift is None or variant.drift.max_ulp is None else f"{variant.drift.max_ulp:,}"
+            causes = "; ".join(cause.name for cause in variant.causes)
+            rows.append((title, " ".join(letters), worst, causes))
+            title = ""
+    if rows:
+        out.print(tables.table("origins of drift", ("node", "groups", "max ULP", "cause"), rows, right=(2,)))
 
 
 def _show_orders(out: Console, view: View) -> None:

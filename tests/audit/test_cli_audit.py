@@ -145,7 +145,7 @@ def test_two_machines_with_other_weights(folder: Path, captured: Path, tmp_path:
     assert code == 0
     assert "│ laptop:off" in out
     (weight,) = [line for line in out.splitlines() if "│ weight" in line]
-    assert weight.split("│")[1].strip() == "w"
+    assert weight.split("│")[1].strip() == "weight w"
 
 
 def test_an_artifact_with_its_own_inputs(folder: Path, command: Command) -> None:

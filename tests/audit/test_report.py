@@ -118,7 +118,19 @@ def test_sarif_names_the_nodes() -> None:
 def test_an_origin_in_what_was_given_is_no_node() -> None:
     rows = view().origins
     assert all(row.is_node and row.kind is Kind.NODE for row in rows)
-    assert rows[0].title == "/block.0/Softmax_3 (Softmax)"
+    assert rows[0].title == "/block.0/Softmax_3", "the name tells the operator"
+    assert rows[1].title == f"{HOSTILE} (Add)"
+
+
+def test_fused_nodes_are_named_in_their_folder() -> None:
+    audit = sample()
+    pair = audit.pairs[2]
+    nodes = tuple(node.name for node in audit.records[0].model.nodes[1:4])
+    fused = replace(pair.origins[0], kind=Kind.FUSED, nodes=nodes)
+    changed = replace(audit, pairs=(*audit.pairs[:2], replace(pair, origins=(fused,))))
+    (row,) = View(changed, verdict(changed)).origins
+    assert row.title == "/block.0/: Add_1 + LayerNormalization_2 + Softmax_3"
+    assert row.operators == ("Add", "LayerNormalization", "Softmax")
 
 
 def test_letters_do_not_run_out() -> None:

@@ -119,7 +119,11 @@ def _cell(view: View, row: str, column: str) -> Cell:
     if not any(drift.different for drift in pair.outputs.values()):
         return Cell("inside", 1, f"{said}, no output does")
     worst = _worst(pair.outputs)
-    return Cell("NaN" if worst is None else f"{worst:,}", level(worst), said)
+    return Cell(
+        "NaN" if worst is None else f"{worst:,}" if worst < 1e6 else f"{worst:.1e}".replace("e+0", "e"),
+        level(worst),
+        said,
+    )
 
 
 def _worst(outputs: Mapping[str, Drift]) -> int | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 
 from repro.artifact.checks import Check, Report, Status
 from repro.audit.comparison import GOLDEN, OWN, sides
@@ -116,16 +117,24 @@ class OriginRow:
     @property
     def title(self) -> str:
         """The nodes by name and operator, constants left out; for a weight or an input its own name."""
-        found = [self.known.get(name) for name in self.nodes]
-        shown = [str(node or name) for node, name in zip(found, self.nodes, strict=True)]
-        computing = [text for node, text in zip(found, shown, strict=True) if not node or node.op_type != "Constant"]
-        return " + ".join(computing or shown) or self.value
+        names = [name for name in self.nodes if self._operator(name) != "Constant"] or list(self.nodes)
+        folder = _folder(names)
+        shown = [self._said(name, name.removeprefix(folder)) for name in names]
+        return (f"{folder}: " if folder else "") + " + ".join(shown) if shown else self.value
+
+    def _operator(self, name: str) -> str:
+        return self.known[name].op_type if name in self.known else ""
+
+    def _said(self, name: str, text: str) -> str:
+        """A node's name, and its operator where the name does not tell."""
+        operator = self._operator(name)
+        return text if not operator or operator in text else f"{text} ({operator})"
 
     @property
     def operators(self) -> tuple[str, ...]:
         """The operators of its nodes, constants left out."""
-        found = (self.known[name].op_type for name in self.nodes if name in self.known)
-        return tuple(name for name in found if name != "Constant")
+        found = map(self._operator, self.nodes)
+        return tuple(name for name in found if name not in ("", "Constant"))
 
     @property
     def is_node(self) -> bool:
@@ -326,6 +335,13 @@ class View:
         if origins:
             text += f", {origins} origin{'s' if origins > 1 else ''}"
         return f"{text}; exit code {self.exit_code}"
+
+
+def _folder(names: Sequence[str]) -> str:
+    """The path that several names have in common, with its last slash."""
+    paths = [name.split("/")[:-1] for name in names] if len(names) > 1 else []
+    shared = takewhile(lambda parts: len({*parts}) == 1, zip(*paths, strict=False))
+    return "".join(f"{parts[0]}/" for parts in shared)
 
 
 def letter(position: int) -> str:
