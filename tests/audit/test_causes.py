@@ -241,6 +241,22 @@ def test_a_batch_normalization_folded_into_a_convolution() -> None:
     assert only(causes(node, arrays, golden, theirs, after)) == "sequential, products rounded"
 
 
+def test_a_sum_fused_behind_a_convolution_before_its_bias() -> None:
+    x, w, bias, other = draw(1, 5, 6, 6), draw(4, 5, 3, 3, seed=1), draw(4, seed=2), draw(1, 4, 4, 4, seed=3)
+    none = np.zeros(4, F32)
+    apart = [convolution(x[:, c : c + 1], w[:, c : c + 1], none) for c in range(5)]
+    sums = apart[0] + apart[1] + apart[2] + apart[3] + apart[4]
+    theirs = (sums + other) + bias.reshape(1, 4, 1, 1)
+    after = (
+        helper.make_node("Reshape", ["elsewhere", "shape"], ["other"], name="beside"),
+        helper.make_node("Add", ["y", "other"], ["z"], name="add"),
+    )
+    arrays = {"x": x, "w": w, "bias": bias, "other": other}
+    golden = np.nextafter(theirs, F32(99))
+    found = causes(helper.make_node("Conv", ["x", "w", "bias"], ["y"]), arrays, golden, theirs, after)
+    assert only(found) == "channel by channel, products rounded, the bias last"
+
+
 def test_a_gate_behind_a_dot_reads_it_twice() -> None:
     a, b = draw(6, 30), draw(30, 9, seed=1)
     sums = np.array([[in_blocks(row, column, 4) for column in b.T] for row in a], F32)

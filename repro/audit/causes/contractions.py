@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 from onnx import NodeProto
@@ -128,13 +127,14 @@ def convolution(problem: Problem) -> Units:
 
     def candidates(units: Array) -> Iterator[Candidate]:
         gathered = _gather_convolution(problem, image, weight, units)
-        addend, finish = epilogue(problem, units)
-        if own is not None:
-            late = addend
-            addend = own[np.unravel_index(units, problem.golden.shape)[1]]
-            finish = finish if late is None else (lambda x, then=finish: then(x + late))
-        yield from _dot_candidates(gathered, addend, finish)
-        yield from _tap_by_tap(gathered, channels, taps, addend, finish)
+        late, finish = epilogue(problem, units)
+        addend = late if own is None else own[np.unravel_index(units, problem.golden.shape)[1]]
+        if own is None or late is None:
+            yield from _convolved(gathered, channels, taps, addend, finish)
+            return
+        yield from _convolved(gathered, channels, taps, addend, lambda x: finish(x + late))
+        for each in _convolved(gathered, channels, taps, late, lambda x: finish(x + addend)):
+            yield Candidate(f"{each.name.replace('the bias', 'what is added')}, the bias last", each.compute)
 
     return by_element(problem, candidates, channels * taps)
 
@@ -155,6 +155,25 @@ def replace_output(node: NodeProto, name: str) -> NodeProto:
     return made
 
 
+def _convolved(
+    gathered: Gathered, channels: int, taps: int, addend: Array | None, finish: Finish
+) -> Iterator[Candidate]:
+    yield from _dot_candidates(gathered, addend, finish)
+    if taps > 1 and channels > 1:
+        yield from _in_blocks("channel by channel", taps, gathered, addend, finish)
+    yield from _tap_by_tap(gathered, channels, taps, addend, finish)
+
+
+def _in_blocks(words: str, size: int, gathered: Gathered, addend: Array | None, finish: Finish) -> Iterator[Candidate]:
+    """Blocks of `size` in a row, the addend last and first."""
+    order = Order((Step(size, 1),))
+    for fused in (True, False):
+        name = f"{words}, {'fma' if fused else 'products rounded'}"
+        yield Candidate(name, _plain(order, gathered, addend, fused, finish))
+        if addend is not None:
+            yield Candidate(f"{name}, starting from the bias", _from(order, gathered, addend, fused, finish))
+
+
 def _tap_by_tap(
     gathered: Gathered, channels: int, taps: int, addend: Array | None, finish: Finish
 ) -> Iterator[Candidate]:
@@ -166,15 +185,9 @@ def _tap_by_tap(
         moved = gathered[0][order], gathered[1][order]
         words = f"tap by tap in blocks of {block} channels" if block < channels else "tap by tap"
         steps = [("in one row", len(order)), ("blocks in a row", block * taps), ("taps in a row", block)]
-        for (how, size), fused in product(steps, (True, False)):
-            if size >= len(order) and how != "in one row":
-                continue
-            name = f"{words}, {how}, {'fma' if fused else 'products rounded'}"
-            chosen = Order((Step(size, 1),))
-            last = _plain(chosen, moved, addend, fused, finish)
-            yield Candidate(name, last)
-            if addend is not None:
-                yield Candidate(f"{name}, starting from the bias", _from(chosen, moved, addend, fused, finish))
+        for how, size in steps:
+            if size < len(order) or how == "in one row":
+                yield from _in_blocks(f"{words}, {how}", size, moved, addend, finish)
 
 
 def _plain(order: Order, gathered: Gathered, addend: Array | None, fused: bool, finish: Finish) -> Callable[[], Array]:

@@ -84,7 +84,7 @@ def _sought(nodes: Sequence[NodeProto], arrays: Mapping[str, Array], golden: Arr
         return ()
     core = next((at for at in covered if nodes[at].op_type not in elementwise.FORMULAS), covered[0])
     try:
-        problem = Problem(nodes[core], arrays, golden, theirs, tuple(nodes[core + 1 :]))
+        problem = Problem(nodes[core], arrays, golden, theirs, _behind(nodes, core, arrays))
         _check_chain(problem)
         return _fitting(FAMILIES[problem.node.op_type](problem))
     except NotCoveredError as reason:
@@ -117,6 +117,17 @@ def _one_operator(nodes: Sequence[NodeProto], arrays: Mapping[str, Array], golde
             if (np.abs(value - golden) <= SPELLED_WITHIN * np.maximum(np.abs(value), 1)).all():
                 return helper.make_node(operator, operands, list(nodes[-1].output), name=nodes[-1].name)
     return None
+
+
+def _behind(nodes: Sequence[NodeProto], core: int, arrays: Mapping[str, Array]) -> tuple[NodeProto, ...]:
+    """The nodes that come after the core; those beside it, whose results are known, are no part of it."""
+    reached = set(nodes[core].output)
+    behind: list[NodeProto] = []
+    for node in nodes[core + 1 :]:
+        if reached & set(node.input) or node.output[0] not in arrays:
+            behind.append(node)
+            reached.update(node.output)
+    return tuple(behind)
 
 
 def _check_chain(problem: Problem) -> None:

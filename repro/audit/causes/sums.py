@@ -72,6 +72,7 @@ ORDERS: tuple[KnownOrder, ...] = (
     *(order for width in WIDTHS if width > 2 for order in _lanes(width, "fold neighbours", _neighbours(width))),
     *(order for width in WIDTHS if width > 2 for order in _lanes(width, "in a row", (Step(width, 1),))),
     *_lanes(32, "fold by 4 8 16 1 2", DOT_FOLD),
+    *_lanes(8, "fold by 1 (4 in a row) 4", (Step(4, 1), Step(2, 1))),
     *_lanes(16, "fold by 4 (4 in a row) 2 1", (Step(4, 4), Step(2, 2), Step(2, 1))),
     *_lanes(32, "fold by 8 (4 in a row) 1 (8 in a row)", (Step(4, 8), Step(8, 1))),
     KnownOrder("lanes(32), fold halves, in blocks of 4096", _contract),
