@@ -34,7 +34,7 @@ def test_a_changed_order_in_a_lowered_model_is_found_at_its_node_alone(name: str
     captures = run_all(audited, own, [plain, backwards(value, level)], Limits(120), True, lambda *_: None, peers=PEERS)
     assert [(each.outcome, each.reason) for each in captures] == [(Outcome.RAN, "")] * 2
     assert all(each.faithful for each in captures)
-    pair = compare(captures[0], captures[1], audited.summary)
+    pair = compare(captures[0], captures[1], audited.summary, own)
     assert [origin.value for origin in pair.origins] == [value]
     assert len(pair.origins[0].nodes) == (2 if level == "extended" else 1), "with the activation that is fused"
     assert pair.first == value and not pair.origins[0].fed
