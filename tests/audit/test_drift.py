@@ -65,7 +65,7 @@ def float_pairs(draw: st.DrawFn) -> tuple[Array, Array]:
     return np.array(left, unsigned).view(kind), np.array(right, unsigned).view(kind)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(float_pairs())
 def test_floats_are_compared_as_the_definition_says(pair: tuple[Array, Array]):
     left, right = pair
