@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from repro.artifact import golden, reading, sessions
@@ -120,7 +121,8 @@ def summarize(model: ModelProto, name: str, folder: Path | None = None) -> Model
 
 def _digest(item: TensorProto, folder: Path | None) -> str:
     array, _ = read_array(item, folder)
-    return sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(-1)
+    return sha256(little.view(np.uint8).data if little.size else b"")  # in place: it may be a large file, mapped
 
 
 # ── opened and severed ──────────────────────────────────────────────────────────────────────────────
