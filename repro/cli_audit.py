@@ -24,6 +24,7 @@ from repro.arguments import (
     values,
     whole,
 )
+from repro.audit.causes.seeking import NOT_COVERED
 from repro.audit.report.view import ExecutorRow, View
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
 from repro.progress import DelayedProgress
@@ -159,7 +160,7 @@ def _show_origins(out: Console, view: View) -> None:
         for variant in row.variants:
             letters = dict.fromkeys(groups[name] for name in variant.executors)
             worst = "" if variant.drift is None or variant.drift.max_ulp is None else f"{variant.drift.max_ulp:,}"
-            causes = "; ".join(cause.name for cause in variant.causes)
+            causes = "; ".join(f"{c.name}: {c.evidence}" if c.name == NOT_COVERED else c.name for c in variant.causes)
             rows.append((title, " ".join(letters), worst, causes))
             title = ""
     if rows:

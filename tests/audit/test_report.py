@@ -130,6 +130,7 @@ def test_fused_nodes_are_named_in_their_folder() -> None:
     changed = replace(audit, pairs=(*audit.pairs[:2], replace(pair, origins=(fused,))))
     (row,) = View(changed, verdict(changed)).origins
     assert row.title == "/block.0/: Add_1 + LayerNormalization_2 + Softmax_3"
+    assert replace(row, nodes=(nodes[0], audit.records[0].model.nodes[8].name)).title.startswith("/block.0/Add_1 + ")
     assert row.operators == ("Add", "LayerNormalization", "Softmax")
 
 

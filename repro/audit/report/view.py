@@ -338,10 +338,11 @@ class View:
 
 
 def _folder(names: Sequence[str]) -> str:
-    """The path that several names have in common, with its last slash."""
+    """The path that several names have in common, with its last slash; none where it is the root alone."""
     paths = [name.split("/")[:-1] for name in names] if len(names) > 1 else []
     shared = takewhile(lambda parts: len({*parts}) == 1, zip(*paths, strict=False))
-    return "".join(f"{parts[0]}/" for parts in shared)
+    path = "".join(f"{parts[0]}/" for parts in shared)
+    return "" if path == "/" else path
 
 
 def letter(position: int) -> str:
