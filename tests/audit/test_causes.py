@@ -356,6 +356,15 @@ def test_softmax_by_division_and_by_the_reciprocal() -> None:
     assert only(sought("Softmax", {"x": given}, moved, axis=0)) == "lanes(8), fold halves, one division"
 
 
+def test_a_softmax_that_is_renamed_behind() -> None:
+    x = draw(30, 33)
+    e, s = softmax_parts(x)
+    node, named = helper.make_node("Softmax", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])
+    theirs = e * (F32(1) / s)
+    found = causes(node, {"x": x}, np.nextafter(theirs, F32(9)), theirs, [named])
+    assert only(found) == "lanes(8), fold halves, times 1 / sum"
+
+
 @pytest.mark.parametrize("reciprocal", [False, True])
 def test_softmax_with_an_exp_of_its_own(reciprocal: bool) -> None:
     """An exp that is 2 ULP off now and then is seen through the quotient, and so is the way of dividing."""

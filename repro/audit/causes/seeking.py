@@ -123,7 +123,10 @@ def _behind(nodes: Sequence[NodeProto], core: int, arrays: Mapping[str, Array]) 
     """The nodes that come after the core; those beside it, whose results are known, are no part of it."""
     reached = set(nodes[core].output)
     behind: list[NodeProto] = []
+    value = nodes[core].output[0]
     for node in nodes[core + 1 :]:
+        if node.op_type == "Identity" and node is nodes[-1] and not behind and value in node.input:
+            break
         if reached & set(node.input) or node.output[0] not in arrays:
             behind.append(node)
             reached.update(node.output)
