@@ -212,7 +212,8 @@ def _gather_convolution(problem: Problem, image: Array, weight: Array, units: Ar
     for axis in range(rank):
         tap = _axis(extents[axis], axis + 1, rank + 1) * dilations[axis]
         index.append(_open(place[axis] * strides[axis], rank + 1) + tap)
-    return tuple(_columns(part.reshape(len(units), -1)) for part in (padded[tuple(index)], weight[channel]))  # type: ignore[return-value]
+    patches, taps = padded[tuple(index)], weight[channel]
+    return _columns(patches.reshape(len(units), -1)), _columns(taps.reshape(len(units), -1))
 
 
 def _open(values: Array, axes: int) -> Array:
