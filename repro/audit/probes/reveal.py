@@ -1,5 +1,5 @@
-"""The tree of a sum or dot that can only be called, after Xie, Gao, Wang and Xue, "Revealing Floating-Point Accumulation
-Orders in Software/Hardware Implementations" (FPRev; USENIX ATC 2025, arXiv 2411.00442).
+"""The tree of a sum or dot that can only be called, after Xie, Gao, Wang and Xue, "Revealing Floating-Point
+Accumulation Orders in Software/Hardware Implementations" (FPRev; USENIX ATC 2025, arXiv 2411.00442).
 
 One term is MASK, one -MASK, all others 1. A unit that meets a mask is lost in it; the masks cancel where they meet; so
 the result counts the units that stand outside the smallest subtree with both masks, and n less that is the subtree's
