@@ -4,7 +4,7 @@ tests.audit.record_torch` writes torch_digits_mlp.json, so that what is found in
 from __future__ import annotations
 
 from repro.audit import capture, environment, training
-from repro.audit.peers.torch import executor
+from repro.audit.peers.pytorch import executor
 from repro.audit.records import Executor, Record
 from tests.audit import training_runs as runs
 from tests.audit.test_training_drift import RECORDED

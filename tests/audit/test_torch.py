@@ -15,7 +15,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from repro.audit.peers.peer import PeerError
-from repro.audit.peers.torch import TorchPeer, executor
+from repro.audit.peers.pytorch import TorchPeer, executor
 from repro.audit.records import Outcome
 from repro.frontend import import_model, load_model
 from repro.ir.types import Array, TensorType, to_storage

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from repro.audit import comparison, training
-from repro.audit.peers.torch import executor
+from repro.audit.peers.pytorch import executor
 from repro.audit.records import Capture, Executor, Kind, Outcome
 from repro.ir.types import Array
 from repro.train_step import training_of
@@ -145,7 +145,7 @@ def _parameters(best: Capture) -> set[str]:
 
 
 def test_it_refuses_what_has_no_counterpart() -> None:
-    from repro.audit.peers.torch_training import Steps
+    from repro.audit.peers.torch_ops.training import Steps
 
     run = training.prepare(str(runs.GOLDEN / "digits_mlp_training_info" / "model.onnx"), None, 1, {"N": 8})
     best = training.golden(run, runs.CACHE, lambda *_: None)

@@ -11,7 +11,7 @@ PEERS: Mapping[str, str] = {
     "repro": "repro.audit.peers.own:Own",
     "onnxruntime": "repro.audit.peers.onnxruntime:OnnxRuntime",
     "onnx-reference": "repro.audit.peers.onnx_reference:OnnxReference",
-    "torch": "repro.audit.peers.torch:TorchPeer",
+    "torch": "repro.audit.peers.pytorch:TorchPeer",
 }
 """By family, `module:class`: a class that takes no arguments, in a module that does not import its runtime."""
 

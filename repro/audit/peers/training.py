@@ -8,7 +8,7 @@ from onnx import ModelProto
 
 from repro.artifact.canonical import Json
 from repro.audit.peers.peer import Adder, PeerError
-from repro.audit.peers.torch import COMPILE, TorchPeer, settle
+from repro.audit.peers.pytorch import COMPILE, TorchPeer, settle
 from repro.audit.records import Executor, Outcome
 from repro.ir.types import Array
 
@@ -23,7 +23,7 @@ class TorchTraining(TorchPeer):
         self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False
     ) -> dict[str, Array]:
         settle(executor)
-        from repro.audit.peers.torch_training import Steps
+        from repro.audit.peers.torch_ops.training import Steps
 
         steps = Steps(model)
         found = steps.run(inputs)

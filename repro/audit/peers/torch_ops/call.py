@@ -1,6 +1,6 @@
 """A node as a function of the table sees it, and the table itself."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from onnx import AttributeProto, NodeProto, helper
-
-Tensor = torch.Tensor
-
+from torch import Tensor
 
 WITHOUT_EFFECT = {
     "kernel_shape", "hidden_size", "spatial", "storage_order", "q_num_heads", "kv_num_heads",  # what the shapes say

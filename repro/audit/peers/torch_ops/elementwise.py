@@ -1,6 +1,6 @@
 """Functions of elements."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import TABLE, Call, Tensor, op, require
+from repro.audit.peers.torch_ops.call import TABLE, Call, op, require
 from repro.audit.peers.torch_ops.tensors import element
 
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {

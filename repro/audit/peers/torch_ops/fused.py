@@ -1,6 +1,6 @@
 """The whole model fused by torch.compile: a graph of ATen calls, its shapes fixed, through Inductor's own kernels."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from repro.audit.peers.peer import PeerError
-from repro.audit.peers.torch_ops.call import Tensor
 from repro.audit.peers.torch_ops.interpreter import Interpreter
 from repro.audit.records import Outcome
 

@@ -1,13 +1,14 @@
 """Gather, scatter, selection."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Call, Tensor, op, require
+from repro.audit.peers.torch_ops.call import Call, op, require
 
 _REDUCED = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 

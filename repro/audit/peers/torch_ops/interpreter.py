@@ -1,6 +1,6 @@
 """A model run node by node: by the table, or by onnx's reference evaluator where the table has no entry."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from torch import Tensor
 
 from repro.audit.peers.peer import PeerError
-from repro.audit.peers.torch_ops.call import TABLE, Call, Function, Tensor, Unsupported
+from repro.audit.peers.torch_ops.call import TABLE, Call, Function, Unsupported
 from repro.audit.peers.torch_ops.tensors import to_numpy, to_torch
 from repro.audit.records import Outcome
 from repro.ir.types import Array

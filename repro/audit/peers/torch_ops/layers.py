@@ -1,14 +1,15 @@
 """Contractions, convolutions, normalizations, attention, losses."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Call, Tensor, op, require
+from repro.audit.peers.torch_ops.call import Call, op, require
 from repro.audit.peers.torch_ops.pooling import windows
 
 CONVOLUTION = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

@@ -1,6 +1,6 @@
 """What changes shape or place and computes nothing."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from onnx import numpy_helper
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Call, Tensor, integers, op, require
+from repro.audit.peers.torch_ops.call import Call, integers, op, require
 from repro.audit.peers.torch_ops.tensors import element, to_torch
 
 # ── constants and shapes ────────────────────────────────────────────────────────────────────────────

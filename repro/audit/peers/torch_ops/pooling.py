@@ -1,6 +1,6 @@
 """Pools, and the padding that they share with convolutions."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Call, Tensor, op, require
+from repro.audit.peers.torch_ops.call import Call, op, require
 
 MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 AVERAGE_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}

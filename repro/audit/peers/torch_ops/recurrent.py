@@ -1,6 +1,6 @@
 """RNN, GRU and LSTM where their form is the one that PyTorch's kernels have."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Call, Tensor, integers, op, require
+from repro.audit.peers.torch_ops.call import Call, integers, op, require
 
 LSTM_GATES, GRU_GATES = (0, 2, 3, 1), (1, 0, 2)
 """PyTorch's gates in ONNX's order (input, output, forget, cell; update, reset, hidden)."""

@@ -1,6 +1,6 @@
 """Sums, means, extremes, and running sums."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import TABLE, Call, Function, Tensor, integers, op, require
+from repro.audit.peers.torch_ops.call import TABLE, Call, Function, integers, op, require
 
 Reduction = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 

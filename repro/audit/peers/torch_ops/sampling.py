@@ -1,13 +1,14 @@
 """Resizing and sampling on a grid, where PyTorch has the same rule."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
 
 import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Call, Tensor, integers, op, require
+from repro.audit.peers.torch_ops.call import Call, integers, op, require
 
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 

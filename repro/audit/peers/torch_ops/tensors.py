@@ -1,6 +1,6 @@
 """Arrays to tensors and back, same bits. bf16 and f8, which NumPy itself does not know, go as integers."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import torch
 from onnx import TensorProto
+from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Tensor, Unsupported
+from repro.audit.peers.torch_ops.call import Unsupported
 from repro.ir.types import Array
 
 _AS_INTEGERS: dict[np.dtype[np.generic], tuple[torch.dtype, type[np.generic]]] = {

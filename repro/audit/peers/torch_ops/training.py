@@ -5,7 +5,7 @@ can be given golden values. An update is one `step()` of the torch.optim class o
 node reads; on a CPU these classes go through the parameters one after another anyway.
 """
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from onnx import ModelProto, NodeProto
+from torch import Tensor
 
 from repro.audit import unrolled
 from repro.audit.peers.peer import PeerError
-from repro.audit.peers.torch_losses import Batch, loss_of
-from repro.audit.peers.torch_ops.call import Tensor
 from repro.audit.peers.torch_ops.interpreter import Interpreter
+from repro.audit.peers.torch_ops.losses import Batch, loss_of
 from repro.audit.peers.torch_ops.tensors import to_numpy, to_torch
 from repro.audit.records import Outcome
 from repro.frontend.tensors import read_array

@@ -1,6 +1,6 @@
 """torch.nn.functional's losses, over a batch or its parts."""
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # PyTorch is an extra, and may not be installed.
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
 
 from repro.audit.peers.peer import PeerError
-from repro.audit.peers.torch_ops.call import Tensor
 from repro.audit.records import Outcome
 from repro.train_step import TrainOptions
 from repro.train_step.losses import (
