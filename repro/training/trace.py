@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ FORMAT = "repro-trace/2"
 """Version 1 had digests of sha256."""
 STEP_FIELDS = {"step", "loss", "inputs", "state", "previous"}
 HEADER_FIELDS = {"format", "entry", "graph", "contract", "seed", "samples", "batch", "last", "tensors", "step", "state"}
+_DIGEST = re.compile(f"{digests.ALGORITHM}:[0-9a-f]{{64}}")
 STEP_EXTRAS, HEADER_EXTRAS = {"tensors", "nodes"}, {"nodes"}
 
 
@@ -81,14 +83,38 @@ def _check_line(path: Path, number: int, document: Json, before: Sequence[Json],
         fields = set(document) - HEADER_EXTRAS
         if document.get("format") != FORMAT or fields != HEADER_FIELDS or not isinstance(document["step"], int):
             raise _broken(path, number, str(document.get("format")), f"a header of {FORMAT}")
+        if not _are_rows(document.get("nodes", [])):
+            raise _broken(path, number, "its nodes", "rows of op, source, type and rows before it")
         return
     if set(document) - STEP_EXTRAS != STEP_FIELDS:
         raise _broken(path, number, ", ".join(sorted(document)), ", ".join(sorted(STEP_FIELDS)))
+    for extra in sorted(STEP_EXTRAS & set(document)):
+        if not _are_digests(document[extra], before[0].get(extra)):
+            raise _broken(path, number, f"its {extra}", f"a digest for each of the header's {extra}")
     previous = line_digest(lines[number - 2])
     if document["previous"] != previous:
         raise _broken(path, number, f"previous {document['previous']}", f"{previous}, the digest of the line before")
     if document["step"] != before[-1]["step"] + 1:
         raise _broken(path, number, f"step {document['step']}", f"step {before[-1]['step'] + 1}")
+
+
+def _are_digests(stated: Json, rows: Json) -> bool:
+    """Whether there is a digest for each row."""
+    if not isinstance(stated, list) or not isinstance(rows, list) or len(stated) != len(rows):
+        return False
+    return all(isinstance(each, str) and _DIGEST.fullmatch(each) for each in stated)
+
+
+def _are_rows(rows: Json) -> bool:
+    """Whether they are rows of values, operands before what reads them."""
+    return isinstance(rows, list) and all(_is_row(row, number) for number, row in enumerate(rows))
+
+
+def _is_row(row: Json, number: int) -> bool:
+    if not isinstance(row, list) or len(row) != 4 or not isinstance(row[3], list):
+        return False
+    known = range(number)
+    return all(isinstance(word, str) for word in row[:3]) and all(type(at) is int and at in known for at in row[3])
 
 
 def _broken(path: Path, number: int, found: str, expected: str, next_step: str | None = None) -> ReproError:

@@ -104,7 +104,12 @@ def test_a_document_without_its_tensors_and_a_folder_without_any(tmp_path: Path)
 
 # ── traces ──────────────────────────────────────────────────────────────────────────────────────────
 
-_SAID: dict[str, Any] = {"format": trace.FORMAT, "tensors": [], "step": 0, "state": "s"}
+_SAID: dict[str, Any] = {
+    "format": trace.FORMAT,
+    "tensors": [[name, "f32[]"] for name in STATE],
+    "step": 0,
+    "state": "s",
+}
 HEADER: dict[str, Any] = dict.fromkeys(trace.HEADER_FIELDS, 0) | _SAID
 
 
@@ -164,3 +169,32 @@ def test_a_trace_that_does_not_reach_the_checkpoint_is_refused(tmp_path: Path):
     written(tmp_path / "t")
     with pytest.raises(ReproError, match="does not reach the checkpoint"):
         trace.TraceWriter(tmp_path / "t", HEADER, 9, True, trace.Detail())
+
+
+_ROWS: list[Any] = [["input", "x", "f32[2]", []], ["dot", "", "f32[]", [0, 0]]]
+_GOOD = "blake3:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("rows", "nodes", "line"),
+    [
+        (_ROWS, [_GOOD], 2), (_ROWS, [_GOOD, "blake3:0"], 2), (_ROWS, [_GOOD, 7], 2), (_ROWS, "nodes", 2),
+        (_ROWS, [_GOOD, "sha256:" + "0" * 64], 2), (None, [_GOOD, _GOOD], 2),
+        ([["dot", "", "f32[]", [0]]], [_GOOD], 1), ([["dot", "", "f32[]"]], [_GOOD], 1), ("rows", [_GOOD], 1),
+        ([["dot", 3, "f32[]", []]], [_GOOD], 1), ([["dot", "", "f32[]", [-1]]], [_GOOD], 1),
+    ],
+)  # fmt: skip
+def test_nodes_that_do_not_fit_their_rows_are_refused(tmp_path: Path, rows: Any, nodes: Any, line: int):
+    header = HEADER if rows is None else HEADER | {"nodes": rows}
+    writer = trace.TraceWriter(tmp_path / "t", header, 0, False, trace.Detail())
+    writer.add(1, np.array(1, np.float32), {}, None, nodes)
+    writer.close()
+    with pytest.raises(ReproError, match=f"damaged at line {line}"):
+        trace.read(tmp_path / "t")
+
+
+def test_nodes_that_fit_their_rows_are_read(tmp_path: Path):
+    writer = trace.TraceWriter(tmp_path / "t", HEADER | {"nodes": _ROWS}, 0, False, trace.Detail())
+    writer.add(1, np.array(1, np.float32), {}, None, [_GOOD, _GOOD])
+    writer.close()
+    assert trace.read(tmp_path / "t").steps[0]["nodes"] == [_GOOD, _GOOD]
