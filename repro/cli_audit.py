@@ -135,7 +135,8 @@ def _show(options: argparse.Namespace, findings: driver_audit.Findings) -> int:
     _show_reduced(out, findings)
     for reason in view.reasons:
         tables.line(out, f"{reason.executor}: {reason.text}" if reason.executor else reason.text, "bold red")
-    tables.line(out, f"model {view.record.model.digest}")
+    for label, digest in view.models:
+        tables.line(out, f"model {digest} {label}".rstrip())
     tables.line(out, view.summary, "bold green" if view.good else "bold red")
     findings.write(**{form: getattr(options, form) for form in _FORMS})
     return findings.exit_code

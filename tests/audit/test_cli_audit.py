@@ -37,9 +37,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
         yield made
 
 
-def model(scale: float = 1 / 8) -> onnx.ModelProto:
+def model(scale: float = 1 / 8, first: str = "Relu") -> onnx.ModelProto:
     graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["a"], "positive"), helper.make_node("MatMul", ["a", "w"], ["y"], "dot")],
+        [helper.make_node(first, ["x"], ["a"], "positive"), helper.make_node("MatMul", ["a", "w"], ["y"], "dot")],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
@@ -135,17 +135,25 @@ def test_what_is_required_is_run_and_probed(folder: Path, command: Command) -> N
     assert [order.split("│")[place].strip() for place in (1, 2, 4)] == ["off", "sum", "sequential"]
 
 
-def test_two_machines_with_other_weights(folder: Path, captured: Path, tmp_path: Path, command: Command) -> None:
-    onnx.save(model(1 / 4), tmp_path / "m.onnx")
+@pytest.mark.parametrize(
+    ("changed", "origin"),
+    [(model(1 / 4), "weight w"), (model(first="Abs"), "graph positive (Abs)")],
+    ids=["weight", "operator"],
+)
+def test_two_machines_with_other_models(
+    captured: Path, tmp_path: Path, command: Command, changed: onnx.ModelProto, origin: str
+) -> None:
+    onnx.save(changed, tmp_path / "m.onnx")
     other = tmp_path / "other.json"
     words = ("--bind", "N=2", "--against", "off", "--label", "laptop", "--capture", other)
     assert command(tmp_path / "m.onnx", *words)[0] == 0
     assert not other.with_suffix(".safetensors").exists(), "digests alone, unless asked for"
-    code, out, _ = command("--compare", captured, other)
+    code, out, _ = command("--compare", captured, other, "--html", tmp_path / "both.html")
     assert code == 0
     assert "│ laptop:off" in out
-    (weight,) = [line for line in out.splitlines() if "│ weight" in line]
-    assert weight.split("│")[1].strip() == "weight w"
+    assert [line for line in out.splitlines() if line.startswith("model ") and line.endswith(" laptop")]
+    first = next(line for line in out.splitlines() if line.startswith("│") and f"│ {origin.split()[0]} " in line)
+    assert first.split("│")[1].strip() == origin
 
 
 def test_an_artifact_with_its_own_inputs(folder: Path, command: Command) -> None:

@@ -188,6 +188,12 @@ class View:
         return self.record.model.name
 
     @property
+    def models(self) -> tuple[tuple[str, str], ...]:
+        """(label, digest) of each record's model; one without a label where all are the same."""
+        found = tuple((record.label, record.model.digest) for record in self.audit.records)
+        return found if len({digest for _, digest in found}) > 1 else (("", found[0][1]),)
+
+    @property
     def exit_code(self) -> int:
         return self.report.exit_code
 
