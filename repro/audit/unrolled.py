@@ -28,7 +28,9 @@ from repro.errors import ReproError
 from repro.frontend import EntryGraph, Imported, import_model, load_model
 from repro.frontend.tensors import read_array
 from repro.frontend.training_info import training_step
-from repro.ir.types import U8, Array, TensorType
+from repro.ir.graph import Graph, argument
+from repro.ir.types import I64, U8, Array, TensorType
+from repro.ops.record import evaluate
 from repro.train_step import TrainOptions, TrainStep, gradients, train_step, training_of, words_of
 
 DOMAIN = "ai.repro.training"
@@ -191,6 +193,23 @@ def text(words: Mapping[str, str]) -> str:
 def words_in(node: NodeProto) -> dict[str, str]:
     """The words of the training options that a node states."""
     return decode(next(item.s for item in node.attribute if item.name == "words"), "a training node")
+
+
+def step_in(node: NodeProto) -> int:
+    """The number of an update's step; the first is 1."""
+    return next(item.i for item in node.attribute if item.name == "step")
+
+
+def update_options(node: NodeProto) -> TrainOptions:
+    """The options that an update states: optimizer and schedule. The loss is any."""
+    return training_of({"loss": "mse", **words_in(node)})
+
+
+def scheduled_rate(options: TrainOptions, step: int) -> float:
+    """The learning rate of a step (the first is 1), by the build's own formula: a closed form in f64."""
+    graph = Graph((TensorType(I64, ()),), (options.schedule.factor(argument(0, TensorType(I64, ()))),))
+    (factor,) = evaluate(graph, [np.array(step - 1, np.int64)])
+    return options.rate * float(factor)
 
 
 def names_in(node: NodeProto, attribute: str) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from repro.audit import comparison, training
+from repro.audit.explaining import explained
 from repro.audit.peers.pytorch import executor
 from repro.audit.records import Capture, Executor, Kind, Outcome
 from repro.ir.types import Array
@@ -122,6 +123,19 @@ def test_pytorch_drifts_a_little_from_the_first_step_on(name: str) -> None:
     for key, array in best.arrays.items():
         zero = key.startswith("step") and f"/{ZERO.get(name)}" in key
         assert near(other.arrays[key], array, largest if zero else None), key
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov"])
+def test_why_an_update_drifts_is_known(optimizer: str) -> None:
+    """PyTorch's kernels for AVX2 and up fuse products into sums; those for SSE have no such instruction."""
+    chosen = {"loss": "softmax_cross_entropy", "optimizer": optimizer, "learning_rate": 0.1, "weight_decay": 0.01}
+    path = str(runs.GOLDEN / "digits_mlp" / "forward.onnx")
+    run = training.prepare(path, training_of(chosen), 2, {"N": 8})
+    best = training.golden(run, runs.CACHE, lambda *_: None)
+    other = runs.captured(run, best, PLAIN, training.PEERS)
+    found = explained(comparison.audit((runs.record(run, best, other),)), run, best, lambda *_: None)
+    causes = {cause.name for origin in found.pairs[0].origins if "update" in origin.nodes[0] for cause in origin.causes}
+    assert causes == {"products fused into sums (fma)"}
 
 
 def test_a_planted_momentum_is_found_in_pytorch_too() -> None:

@@ -6,6 +6,7 @@ contractions  MatMul, Gemm, Conv, reductions
 epilogue      what a runtime fuses in behind them
 rows          Softmax and the normalizations
 elementwise   elementary functions and activations, by their formulas
+updates       what a training step does with a gradient
 seeking       candidates tried on a sample
 """
 

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 from onnx import NodeProto, helper
 
-from repro.audit.causes import contractions, elementwise, rows
+from repro.audit.causes import contractions, elementwise, rows, updates
 from repro.audit.causes.problem import Candidate, NotCoveredError, Problem, Units
 from repro.audit.records import Cause
 from repro.ir.types import Array
@@ -38,6 +38,7 @@ FAMILIES: Mapping[str, Family] = {
     "InstanceNormalization": rows.instance_normalization,
     "BatchNormalization": elementwise.batch_normalization,
     **dict.fromkeys(elementwise.FORMULAS, elementwise.formula),
+    "Update": updates.update,
 }
 """By operator, what cuts its result into units and knows candidates for them."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from onnx import ModelProto, NodeProto
 from torch import Tensor
@@ -25,10 +24,8 @@ from repro.audit.peers.torch_ops.losses import Batch, loss_of
 from repro.audit.peers.torch_ops.tensors import to_numpy, to_torch
 from repro.audit.records import Outcome
 from repro.frontend.tensors import read_array
-from repro.ir.graph import Graph, argument
-from repro.ir.types import I64, Array, TensorType, to_face
-from repro.ops.record import evaluate
-from repro.train_step import TrainOptions, training_of
+from repro.ir.types import Array, to_face
+from repro.train_step import TrainOptions
 from repro.train_step.optimizers import Adagrad, Adam, AdamW, Momentum, Nesterov, Optimizer, RMSprop, Sgd
 
 _RUNNING = {3: 1, 4: 2}
@@ -115,13 +112,12 @@ class Steps:
     # ── updates ─────────────────────────────────────────────────────────────────────────────────────
 
     def _updated(self, node: NodeProto, given: Sequence[Tensor]) -> list[Tensor]:
-        step = next(item.i for item in node.attribute if item.name == "step")
-        words = {"loss": "mse", **unrolled.words_in(node)}  # any loss: the words are of the optimizer alone
-        options = training_of(words)
+        step = unrolled.step_in(node)
+        options = unrolled.update_options(node)
         tensors = unrolled.names_in(node, "tensors")
         parameter, slope = given[0].clone().requires_grad_(), given[1]
         parameter.grad = slope.clone()
-        optimizer = optimizer_of(options.optimizer, parameter, scheduled_rate(options, step))
+        optimizer = optimizer_of(options.optimizer, parameter, unrolled.scheduled_rate(options, step))
         if step > 1:
             kept = {name: tensor.clone() for name, tensor in zip(tensors, given[2:], strict=True)}
             optimizer.state[parameter].update(kept, step=torch.tensor(float(step - 1)))
@@ -143,13 +139,6 @@ def clipped(slopes: Sequence[Tensor], options: TrainOptions) -> list[Tensor]:
         holder.grad = slope.clone()
     torch.nn.utils.clip_grad_norm_(holders, float(options.clip_norm or 0.0))
     return [slope if holder.grad is None else holder.grad for holder, slope in zip(holders, slopes, strict=True)]
-
-
-def scheduled_rate(options: TrainOptions, step: int) -> float:
-    """The learning rate of a step (the first is 1), by the build's own formula: a closed form in f64."""
-    graph = Graph((TensorType(I64, ()),), (options.schedule.factor(argument(0, TensorType(I64, ()))),))
-    (factor,) = evaluate(graph, [np.array(step - 1, np.int64)])
-    return options.rate * float(factor)
 
 
 def optimizer_of(chosen: Optimizer, parameter: Tensor, rate: float) -> torch.optim.Optimizer:
