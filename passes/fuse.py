@@ -1,12 +1,14 @@
 """Which values are written to memory, and which are computed where they are read.
 
 A reduction is computed once per element: it is stored, or it carries a chain of elementwise ops and
-bijective moves behind it (an epilogue). Everything else is inlined into its users, unless that would
-repeat work that is not worth repeating.
+bijective moves behind it (an epilogue). Where it only serves the elements of the row that it reduces, it is computed
+in their kernel, once per row, from a row that is still near. Everything else is inlined into its users, unless that
+would repeat work that is not worth repeating.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from repro.ir.graph import Graph, Node, Value
@@ -16,6 +18,8 @@ LARGEST_EXPRESSION = 600
 """Inlined scalar operations (roughly) above which a value is stored instead."""
 FUNCTION_WEIGHT = 40
 """What an expensive op counts for in the size of an expression."""
+SHORTEST_ROW, LONGEST_ROW = 64, 8192
+"""Elements of a row whose reductions are computed with its elements: worth two loops, no more than a near cache."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,61 @@ def _chain(start: Value, users: dict[Value, list[Node]], results: frozenset[Valu
         chain.append(follower)
 
 
-def _repeats(user: Node, op: Op) -> bool:
+def _reduces(node: Node) -> bool:
+    lowering = _by_element(node)
+    return lowering is not None and lowering.reduces
+
+
+def _along_rows(node: Node) -> bool:
+    """Whether it reduces the last axes of its operand, in lanes, to one element for each row that stays in a cache."""
+    if node.op != "reduce" or node["order"] not in ("lanes", "exact") or node["combiner"].startswith("arg"):
+        return False
+    shape, axes = node.operands[0].shape, node["axes"]
+    behind = tuple(range(len(shape) - len(axes), len(shape)))
+    return axes == behind and SHORTEST_ROW <= math.prod(shape[axis] for axis in axes) <= LONGEST_ROW
+
+
+def _served(
+    node: Node,
+    chain: list[Value],
+    users: dict[Value, list[Node]],
+    results: frozenset[Value],
+    taken: set[Value],
+) -> tuple[Value, Value] | None:
+    """The reduction's element under the shape of its rows again, and the value to store that alone reads it."""
+    end = chain[-1]
+    if not _along_rows(node) or end in results or len(users.get(end, [])) != 1:
+        return None
+    (wide,) = users[end]
+    if not _is_view(wide) or wide.types[0].shape != node.operands[0].shape or wide.value in results:
+        return None
+    readers = users.get(wide.value, [])
+    if len(readers) != 1 or not _continues(readers[0], wide.value) or _moves(readers[0]):
+        return None
+    value = readers[0].value
+    while value not in taken and value not in results:
+        behind = users.get(value, [])
+        if len(behind) != 1 or not _continues(behind[0], value) or _moves(behind[0]) or behind[0].value in taken:
+            break
+        value = behind[0].value
+    if value in taken or (value not in results and _only_picked(value, users)):
+        return None
+    return wide.value, value
+
+
+def _picks(user: Node, value: Value) -> bool:
+    """Whether it takes a few elements of a table, so that the others need not be computed."""
+    return user.op == "gather" and value == user.operands[0] and user.types[0].elements <= value.type.elements // 4
+
+
+def _only_picked(value: Value, users: dict[Value, list[Node]]) -> bool:
+    behind = users.get(value, [])
+    return bool(behind) and all(
+        _picks(user, value) or (_is_view(user) and _only_picked(user.results[0], users)) for user in behind
+    )
+
+
+def _repeats(user: Node, op: Op, value: Value) -> bool:
     """Whether a user may evaluate an operand's element more than once, or in vain."""
     lowering = op.lowering
     if not isinstance(lowering, ByElement):
@@ -70,7 +128,7 @@ def _repeats(user: Node, op: Op) -> bool:
     if lowering.moves:
         return lowering.forward is None
     if not lowering.reduces:
-        return user.op == "gather"
+        return user.op == "gather" and not _picks(user, value)
     return user.op != "reduce"
 
 
@@ -80,21 +138,28 @@ def fuse(graph: Graph) -> Fusion:
     stored: set[Value] = set()
     epilogues: dict[Value, tuple[Value, ...]] = {}
     taken: set[Value] = set()
-    for node in graph.nodes:
-        lowering = _by_element(node)
-        if lowering is not None and lowering.reduces:
-            chain = _chain(node.value, users, results, taken)
+    inside: set[Value] = set()
+    once: set[Node] = set()
+    for node in sorted(filter(_reduces, graph.nodes), key=_along_rows):  # those along rows last: they take what is left
+        chain = _chain(node.value, users, results, taken)
+        served = _served(node, chain, users, results, taken)
+        if served is None:
             taken.update(chain)
             stored.add(chain[-1])
+            inside.update(chain[:-1])
             if len(chain) > 1:
                 epilogues[chain[-1]] = tuple(chain)
-    inside = {value for chain in epilogues.values() for value in chain[:-1]}
+        else:
+            stored.add(served[-1])
+            inside.update((*chain, served[0]))
+            once.add(node)
     weight: dict[Node, int] = {}
     computed: dict[Node, int] = {}
     repeated: set[Node] = set()
     for node in reversed(graph.nodes):
         if any(
-            _repeats(user, record(user)) or (user in repeated and user.results[0] not in stored)
+            _repeats(user, record(user), value)
+            or (user in repeated and user not in once and user.results[0] not in stored)
             for value in node.results
             for user in users.get(value, [])
         ):
