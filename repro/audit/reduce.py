@@ -25,7 +25,7 @@ from repro.audit.model import Audited, prepare
 from repro.audit.parts import Cut, Part, contexts, part
 from repro.audit.peers import PEERS
 from repro.audit.records import Capture, Drift, Executor, Kind, Origin
-from repro.audit.reproducer import SCRIPT, script
+from repro.audit.reproducer import SCRIPT, scripts
 from repro.audit.running import Limits, run_all
 from repro.errors import InternalError, ReproError
 from repro.ir.types import Array
@@ -90,7 +90,12 @@ def reduce(
         whole = part(audited, golden, frozenset(origin.nodes), origin.value)
         found = search.smallest(search.first(audited, golden, origin))
     names = tuple(node.name for node in found.part.nodes)
-    _write(folder, found, script(executor, origin.value, _where(found.part), peers))
+    confirmed = False
+    for text in scripts(executor, found.part, _where(found.part), peers):
+        _write(folder, found, text)
+        confirmed = confirm(folder, executor, search.limits) == 1
+        if confirmed:
+            break
     command = (*executor.emulator, "python", str(folder / SCRIPT))
     return Reduced(
         folder=folder,
@@ -101,7 +106,7 @@ def reduce(
         elements=found.part.elements,
         before=whole.elements,
         tries=search.tried,
-        confirmed=confirm(folder, executor, search.limits) == 1,
+        confirmed=confirmed,
         command=command,
         notes=_notes(found.part, origin),
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from onnx import helper
+
+from repro.audit.parts import Part
 from repro.audit.records import Executor
 
 SCRIPT = "reproduce.py"
@@ -42,6 +45,27 @@ name = {value}
 found = ReferenceEvaluator("model.onnx").run([name], dict(np.load("inputs.npz")))[0]
 """
 
+_TORCH = """import torch
+name = {value}
+torch.set_num_threads({threads})
+given = {{each: torch.from_numpy(array) for each, array in np.load("inputs.npz").items()}}
+found = {call}.numpy()
+"""
+
+_TORCH_CALLS = {
+    "MatMul": "torch.matmul({0}, {1})",
+    "Exp": "torch.exp({0})",
+    "Erf": "torch.erf({0})",
+    "Tanh": "torch.tanh({0})",
+    "Sigmoid": "torch.sigmoid({0})",
+    "Sqrt": "torch.sqrt({0})",
+    "Softmax": "torch.softmax({0}, {axis})",
+}
+"""Operators that are one call of PyTorch's, by its operands and attributes."""
+_DEFAULTS = {"axis": -1}
+_SINCE = 13
+"""The opset since which they all are: Softmax meant something else before."""
+
 _BY_REPRO = """import onnx
 from repro.audit.records import Executor
 from {module} import {peer}
@@ -53,9 +77,14 @@ found = {peer}().run(onnx.load("model.onnx"), dict(np.load("inputs.npz")), execu
 _LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
 
 
-def script(executor: Executor, value: str, where: str, peers: Mapping[str, str]) -> str:
-    """The text of a script that runs `model.onnx` on `inputs.npz` beside it and compares with `expected.npz`."""
-    body, needs = _body(executor, value, peers)
+def scripts(executor: Executor, part: Part, where: str, peers: Mapping[str, str]) -> Iterator[str]:
+    """Texts of scripts that run `model.onnx`, or what it says, on `inputs.npz` beside it and compare with
+    `expected.npz`: what needs least comes first. The last one is right wherever the executor is what it says."""
+    for body, needs in _bodies(executor, part, peers):
+        yield _script(executor, where, body, needs)
+
+
+def _script(executor: Executor, where: str, body: str, needs: str) -> str:
     what = f"{executor.name} gives other bits than repro at {where}.".encode("ascii", "backslashreplace").decode()
     settings = dict(executor.environment)
     opening = _OPENING.format(
@@ -66,19 +95,38 @@ def script(executor: Executor, value: str, where: str, peers: Mapping[str, str])
     return opening + body + _CLOSING
 
 
-def _body(executor: Executor, value: str, peers: Mapping[str, str]) -> tuple[str, str]:
+def _bodies(executor: Executor, part: Part, peers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The lines that run the model, and what has to be installed for them."""
-    name = ascii(value)
+    name, threads = ascii(part.value), int(executor.option("threads", "1"))
     if executor.family == "onnxruntime":
         other = executor.option("provider")
         providers = [*([f"{other}ExecutionProvider"] if other else []), "CPUExecutionProvider"]
         level = _LEVELS.get(executor.option("level", "all"), "ORT_ENABLE_ALL")
-        threads = executor.option("threads", "1")
-        body = _ONNXRUNTIME.format(value=name, level=level, threads=int(threads), providers=providers)
-        return body, "onnxruntime and numpy"
+        yield (
+            _ONNXRUNTIME.format(value=name, level=level, threads=threads, providers=providers),
+            "onnxruntime and numpy",
+        )
+        return
     if executor.family == "onnx-reference":
-        return _ONNX_REFERENCE.format(value=name), "onnx and numpy"
+        yield _ONNX_REFERENCE.format(value=name), "onnx and numpy"
+        return
+    call = _torch_call(part)
+    if executor.family == "torch" and call and not executor.option("compile"):
+        yield _TORCH.format(value=name, threads=threads, call=call), "torch and numpy"
     module, _, peer = peers[executor.family].partition(":")
-    options, family = executor.options, ascii(executor.family)
-    body = _BY_REPRO.format(module=module, peer=peer, value=name, family=family, options=ascii(options))
-    return body, f"repro, by whose peer {executor.family} is run, and what that peer needs"
+    options, family = ascii(executor.options), ascii(executor.family)
+    yield (
+        _BY_REPRO.format(module=module, peer=peer, value=name, family=family, options=options),
+        f"repro, by whose peer {executor.family} is run, and what that peer needs",
+    )
+
+
+def _torch_call(part: Part) -> str | None:
+    """The one call that the part is, if it is one and all its operands are inputs."""
+    (node, *others) = part.nodes
+    call = _TORCH_CALLS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    opset = max((item.version for item in part.frame.opset_import if item.domain in ("", "ai.onnx")), default=0)
+    if others or call is None or opset < _SINCE or any(name not in part.inputs for name in node.input):
+        return None
+    attributes = {**_DEFAULTS, **{item.name: helper.get_attribute_value(item) for item in node.attribute}}
+    return call.format(*(f"given[{name!a}]" for name in node.input), **attributes)

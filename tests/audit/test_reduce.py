@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,14 @@ from repro.audit.capture import value_of
 from repro.audit.comparison import audit
 from repro.audit.golden import golden
 from repro.audit.model import Audited, prepare
-from repro.audit.parts import contexts, part
+from repro.audit.parts import Part, contexts, part
 from repro.audit.peers import peer
 from repro.audit.records import Capture, Executor, Kind, Origin, Outcome, Record
 from repro.audit.reduce import Reduced, confirm, reduce
-from repro.audit.reproducer import SCRIPT, script
+from repro.audit.reproducer import SCRIPT, scripts
 from repro.audit.running import Limits, run_all
 from repro.errors import ReproError
+from repro.ir.types import F32
 from tests.audit import planted_own, small_peers
 from tests.audit.models import model
 
@@ -170,12 +172,34 @@ def origins_of(audited: Audited, best: Capture, executor: Executor, cache: Cache
     return pair.origins
 
 
+def lone(text: str) -> Part:
+    proto = model(text)
+    inputs = {item.name: np.ones((1, 3), np.float32) for item in proto.graph.input}
+    return Part(tuple(proto.graph.node), inputs, {}, {proto.graph.output[0].name: F32}, proto)
+
+
 def test_names_out_of_a_model_cannot_break_the_script():
     hostile = 'x"""\nimport os; os.abort()\n"""\\'
-    text = script(Executor("onnxruntime", (("level", "all"),)), hostile, f"{hostile} (Exp)", {})
+    part = replace(lone("g (float[1, 3] x) => (float[1, 3] y) { y = Exp(x) }"), outputs={hostile: F32})
+    (text,) = scripts(Executor("onnxruntime", (("level", "all"),)), part, f"{hostile} (Exp)", {})
     compile(text, SCRIPT, "exec")
     assert text.count("os.abort") == text.count("os; os.abort")
     assert [line for line in text.splitlines() if line.startswith("import os;")] == []
+
+
+def test_one_call_of_pytorch_needs_no_more_than_pytorch():
+    """By the peer of repro's comes second, for what is more than a call."""
+    executor = Executor("torch", (("threads", "2"),), (("ATEN_CPU_CAPABILITY", "avx2"),))
+    softmax = lone("g (float[1, 3] x) => (float[1, 3] y) { y = Softmax<axis = 0>(x) }")
+    plain, by_repro = scripts(executor, softmax, "Softmax", {"torch": "some.module:Torch"})
+    assert "found = torch.softmax(given['x'], 0).numpy()" in plain
+    assert "torch.set_num_threads(2)" in plain
+    assert "os.environ.update({'ATEN_CPU_CAPABILITY': 'avx2'})" in plain
+    assert "repro.audit" not in plain
+    assert "from some.module import Torch" in by_repro
+    two = lone("g (float[1, 3] x) => (float[1, 3] y) { h = Exp(x) y = Tanh(h) }")
+    (only,) = scripts(executor, two, "Tanh", {"torch": "some.module:Torch"})
+    assert "from some.module import Torch" in only
 
 
 def test_a_script_that_does_not_end_is_stopped(tmp_path: Path):
