@@ -159,10 +159,14 @@ def _parameters(best: Capture) -> set[str]:
 
 
 def test_it_refuses_what_has_no_counterpart() -> None:
-    from repro.audit.peers.torch_ops.training import Steps
-
     run = training.prepare(str(runs.GOLDEN / "digits_mlp_training_info" / "model.onnx"), None, 1, {"N": 8})
     best = training.golden(run, runs.CACHE, lambda *_: None)
     refused = runs.captured(run, best, PLAIN, training.PEERS)
     assert refused.outcome is Outcome.REFUSED and "brings its own training step" in refused.reason
-    assert Steps(run.proto).fallbacks == {}
+
+
+def test_it_refuses_random_numbers() -> None:
+    run = training.prepare(runs.random_model(), training_of({"loss": "mse", "optimizer": "sgd"}), 1, {"N": 4})
+    best = training.golden(run, runs.CACHE, lambda *_: None)
+    refused = runs.captured(run, best, PLAIN, training.PEERS)
+    assert refused.outcome is Outcome.REFUSED and "random numbers" in refused.reason

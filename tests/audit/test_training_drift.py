@@ -103,6 +103,17 @@ def test_drawn_batches_differ_and_labels_are_classes() -> None:
     assert all(0 <= inputs[f"step {step}/labels"].min() <= inputs[f"step {step}/labels"].max() < 10 for step in (1, 5))
 
 
+def test_a_step_that_draws_random_numbers_shows_no_gradients() -> None:
+    """The entry of gradients draws for run 0, so its masks are not the step's."""
+    options = training_of({"loss": "mse", "optimizer": "sgd"})
+    run = training.prepare(runs.random_model(), options, 2, {"N": 4})
+    best = training.golden(run, runs.CACHE, lambda *_: None)
+    assert {name.split("/")[1] for name in best.values} == {"loss", "state"}
+    reference = next(each for each in own_executors() if each.option("target") == "reference")
+    own = runs.captured(run, best, reference, training.PEERS)
+    assert own.ran and own.values == best.values
+
+
 def test_a_model_without_a_training_step_is_refused() -> None:
     with pytest.raises(ReproError, match="no training step"):
         training.prepare(str(GOLDEN / "digits_mlp" / "forward.onnx"), None, 2, {"N": 8})

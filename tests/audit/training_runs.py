@@ -97,6 +97,16 @@ class PlantedOwn(OwnTraining):
 # ── a small model for every loss and optimizer ──────────────────────────────────────────────────────
 
 
+def random_model() -> ModelProto:
+    """The small model with a Dropout in training mode."""
+    model = small_model(None)
+    for name, value in (("ratio", np.float32(0.25)), ("training", np.bool_(True))):
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    model.graph.node.insert(2, helper.make_node("Dropout", ["t", "ratio", "training"], ["kept"], "drop", seed=3))
+    model.graph.node[3].input[0] = "kept"
+    return model
+
+
 def small_model(last: str | None) -> ModelProto:
     """[N, 3] -> Gemm, Tanh, Gemm -> [N, 4], and an activation behind it; initializers in no canonical order."""
     draw = np.random.default_rng(1)

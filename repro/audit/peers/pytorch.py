@@ -81,7 +81,6 @@ class TorchPeer:
         found: dict[str, Json] = {
             "torch": str(torch.__version__),
             "capability": str(torch.backends.cpu.get_cpu_capability()),
-            "threads": torch.get_num_threads(),
         }
         for line in torch.__config__.show().splitlines():
             name = next((each for each in ("Math Kernel Library Version", "MKL-DNN v", "OpenMP") if each in line), None)
