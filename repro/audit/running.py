@@ -33,6 +33,8 @@ _START = "import json,sys; sys.path[:]=json.loads(sys.argv[1]); from repro.audit
 _MODEL, _VALUES, _JOB, _ERRORS = "model.onnx", "golden.safetensors", "job.json", "stderr"
 _LOOK_EVERY = 0.05
 """Seconds between two looks at a worker's memory."""
+_TAIL = 1 << 16
+"""Bytes of what a worker said on stderr that are looked at."""
 _NO_MEMORY = ("bad_alloc", "cannot allocate memory", "out of memory", "failed to allocate", "memory allocation")
 
 
@@ -214,11 +216,18 @@ def _taken(
     if stopped is not None:
         return replace(capture, outcome=stopped[0], reason=f"{stopped[1]} {capture.reason}".strip())
     if code != 0 or capture.outcome is Outcome.CRASHED:
-        return _crashed(capture, code, (place / _ERRORS).read_bytes())
+        return _crashed(capture, code, _tail(place / _ERRORS))
     if golden is None or not capture.ran:
         return capture
     stored = {key(value): golden.fed_arrays[name] for name, value in golden.fed.items()}
     return with_arrays(capture, {**stored, **load_arrays(place / ARRAYS)})
+
+
+def _tail(path: Path) -> bytes:
+    """The end of a file, however long it is."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        return file.read(_TAIL)
 
 
 def _crashed(capture: Capture, code: int, output: bytes) -> Capture:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -76,6 +78,22 @@ def _runs(pid: int) -> bool:
         return False
 
 
+def test_an_interrupt_ends_the_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def interrupted(process: subprocess.Popen[bytes], limits: Limits) -> None:
+        seen.append(process.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "_wait", interrupted)
+    monkeypatch.setattr(running.tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        captures(Executor("plain"))
+    assert len(seen) == 1
+    assert not _runs(seen[0])
+    assert not [*tmp_path.iterdir()]
+
+
 def test_an_emulator_that_is_not_there_is_a_row() -> None:
     (capture,) = captures(Executor("plain", emulator=("no-such-emulator", "-cpu", "Haswell")))
     assert capture.outcome is Outcome.MISSING
@@ -143,9 +161,6 @@ def test_an_unknown_executor_is_refused_with_what_there_is() -> None:
 
 def test_every_peer_of_the_table_says_its_executors_without_its_runtime() -> None:
     """Names are unique, and choosing imports no runtime."""
-    import subprocess
-    import sys
-
     program = (
         "import sys; from repro.audit.running import choose; names = [each.name for each in choose(None)];"
         "assert len(names) == len(set(names)) > 5, names;"
