@@ -3,92 +3,39 @@
 from __future__ import annotations
 
 import itertools
-import math
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import helper
 
 from repro.audit.causes import causes
-from repro.audit.causes.elementwise import FUNCTIONS
 from repro.audit.causes.seeking import FAMILIES, NOT_COVERED, UNKNOWN
 from repro.audit.causes.sums import ORDERS, pairwise, total
 from repro.audit.golden import execute, own_executors
 from repro.audit.probes.known import numpy_pairwise
 from repro.audit.probes.rounding import Rounding, evaluate
-from repro.ir.types import F32 as F32_TYPE
-from repro.numerics.elementary import evaluate as elementary
+from tests.audit.plain_loops import (
+    chain,
+    convolution,
+    draw,
+    in_blocks,
+    in_f64,
+    in_lanes,
+    model_of,
+    only,
+    reference,
+    sought,
+    tail,
+)
 
 F32 = np.float32
 
 
-def draw(*shape: int, seed: int = 0):
-    return np.random.Generator(np.random.PCG64(seed)).uniform(-2, 2, shape).astype(F32)
-
-
-def sought(operator: str, arrays, theirs, golden=None, after=(), **attributes):
-    """The causes of a node whose golden result is `theirs` with every bit but the last flipped, unless given."""
-    node = helper.make_node(operator, list(arrays), ["y"], name="node", **attributes)
-    theirs = np.asarray(theirs, F32)
-    golden = np.nextafter(theirs, F32(np.inf)) if golden is None else golden
-    return causes(node, arrays, golden, theirs, after)
-
-
-def only(found) -> str:
-    """The name of a cause that all sampled elements show."""
-    assert len(found) == 1, found
-    counted, _, elements = found[0].evidence.partition(" of ")
-    assert elements.split()[0] == counted, found
-    return found[0].name
-
-
 # ── plain loops ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def fma(a, b, c) -> np.float32:
-    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-    if not exact:
-        return F32(0)
-    unit = Fraction(2) ** (math.floor(math.log2(abs(exact))) - 23)
-    return F32(float(round(exact / unit) * unit))
-
-
-def chain(a, b, fused: bool = False):
-    total = a[0] * b[0]
-    for x, y in zip(a[1:], b[1:], strict=True):
-        total = fma(x, y, total) if fused else total + x * y
-    return total
-
-
-def in_blocks(a, b, size: int, fused: bool = False):
-    parts = [chain(a[at : at + size], b[at : at + size], fused) for at in range(0, len(a), size)]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def in_lanes(a, b, width: int, fused: bool = False, neighbours: bool = False):
-    lanes = [chain(a[lane::width], b[lane::width], fused) for lane in range(width)]
-    while len(lanes) > 1:
-        half = len(lanes) // 2
-        pairs = [(2 * k, 2 * k + 1) if neighbours else (k, k + half) for k in range(half)]
-        lanes = [lanes[left] + lanes[right] for left, right in pairs]
-    return lanes[0]
-
-
-def in_f64(a, b):
-    total = 0.0
-    for x, y in zip(a, b, strict=True):
-        total += float(x) * float(y)
-    return F32(total)
 
 
 LOOPS = {
@@ -106,14 +53,6 @@ LOOPS = {
     "lanes(4), fold halves, the rest one by one, products rounded": lambda a, b: tail(a, b, 4),
     "f64 accumulator, exact products": in_f64,
 }
-
-
-def tail(a, b, width: int):
-    body = len(a) // width * width
-    result = in_lanes(a[:body], b[:body], width)
-    for x, y in zip(a[body:], b[body:], strict=True):
-        result = result + x * y
-    return result
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -161,40 +100,6 @@ def test_a_convolution_by_loops_is_named(attributes) -> None:
     w = draw(6, 4 // attributes.get("group", 1), 3, 2, seed=1)
     theirs = convolution(x, w, bias, **attributes)
     assert only(sought("Conv", {"x": x, "w": w, "b": bias}, theirs, **attributes)) == "sequential, products rounded"
-
-
-def convolution(x, w, bias, pads=None, strides=(1, 1), dilations=(1, 1), group=1, auto_pad="NOTSET"):
-    """Taps that fall outside are left out, so that padding is no part of the loop."""
-    shape = reference("Conv", {"x": x, "w": w}, **arguments(pads, strides, dilations, group, auto_pad)).shape
-    if auto_pad == "NOTSET":
-        begins = (pads or [0, 0, 0, 0])[:2]
-    else:
-        needed = [
-            max(0, (size - 1) * s + (k - 1) * d + 1 - extent)
-            for size, s, k, d, extent in zip(shape[2:], strides, w.shape[2:], dilations, x.shape[2:], strict=True)
-        ]
-        begins = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in needed]
-    result = np.zeros(shape, F32)
-    for n, o, i, j in np.ndindex(*shape):
-        a, b = [], []
-        for c, p, q in np.ndindex(*w.shape[1:]):
-            row, column = i * strides[0] + p * dilations[0] - begins[0], j * strides[1] + q * dilations[1] - begins[1]
-            if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
-                a.append(x[n, o // (w.shape[0] // group) * w.shape[1] + c, row, column])
-                b.append(w[o, c, p, q])
-        result[n, o, i, j] = chain(a, b) + bias[o]
-    return result
-
-
-def arguments(pads, strides, dilations, group, auto_pad):
-    given = {"strides": list(strides), "dilations": list(dilations), "group": group, "auto_pad": auto_pad}
-    return given | ({"pads": pads} if pads else {})
-
-
-def reference(operator: str, arrays, **attributes):
-    results = ReferenceEvaluator(model_of(operator, arrays, **attributes)).run(None, arrays)
-    assert isinstance(results, list)
-    return results[0]
 
 
 def test_a_convolution_tap_by_tap() -> None:
@@ -334,165 +239,7 @@ def test_reductions() -> None:
     assert name == "lanes(8), fold halves, times 1 / count"
 
 
-# ── rows ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def exp(x):
-    return elementary("exp", [np.asarray(x, F32)], F32_TYPE)
-
-
-def softmax_parts(x):
-    e = exp(x - x.max(axis=1, keepdims=True))
-    return e, np.array([[in_lanes(row, np.ones_like(row), 8)] for row in e], F32)
-
-
-def test_softmax_by_division_and_by_the_reciprocal() -> None:
-    x = draw(30, 33)
-    e, s = softmax_parts(x)
-    assert only(sought("Softmax", {"x": x}, e / s)) == "lanes(8), fold halves, one division"
-    assert only(sought("Softmax", {"x": x}, e * (F32(1) / s))) == "lanes(8), fold halves, times 1 / sum"
-    moved = np.ascontiguousarray((e / s).T.reshape(33, 5, 6))
-    given = np.ascontiguousarray(x.T.reshape(33, 5, 6))
-    assert only(sought("Softmax", {"x": given}, moved, axis=0)) == "lanes(8), fold halves, one division"
-
-
-def test_a_softmax_that_is_renamed_behind() -> None:
-    x = draw(30, 33)
-    e, s = softmax_parts(x)
-    node, named = helper.make_node("Softmax", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])
-    theirs = e * (F32(1) / s)
-    found = causes(node, {"x": x}, np.nextafter(theirs, F32(9)), theirs, [named])
-    assert only(found) == "lanes(8), fold halves, times 1 / sum"
-
-
-@pytest.mark.parametrize("reciprocal", [False, True])
-def test_softmax_with_an_exp_of_its_own(reciprocal: bool) -> None:
-    """An exp that is 2 ULP off now and then is seen through the quotient, and so is the way of dividing."""
-    x = draw(60, 90)
-    e, _ = softmax_parts(x)
-    off = (np.random.Generator(np.random.PCG64(3)).random(e.shape) < 0.2) & (e < 1)
-    e = np.where(off, (e.view(np.int32) + 2).view(F32), e)
-    s = np.array([[chain(row, np.ones_like(row))] for row in e], F32)
-    names = [cause.name for cause in sought("Softmax", {"x": x}, e * (F32(1) / s) if reciprocal else e / s)]
-    assert names[0] == ("multiplies by the reciprocal of the sum" if reciprocal else "divides by the sum")
-    assert names[1] == "exp not correctly rounded (by 2 ULP or more)"
-
-
-def test_layer_normalization() -> None:
-    x, g, b = draw(12, 40), draw(40, seed=1), draw(40, seed=2)
-    ones = np.ones(40, F32)
-    mean = np.array([[in_lanes(row, ones, 4) / F32(40)] for row in x], F32)
-    d = x - mean
-    variance = np.array([[in_lanes(row, row, 4) / F32(40)] for row in d], F32)
-    root = np.sqrt(variance + F32(1e-5))
-    name = only(sought("LayerNormalization", {"x": x, "g": g, "b": b}, d * (F32(1) / root) * g + b))
-    assert name == "lanes(4), fold halves, times 1 / deviation"
-    name = only(sought("LayerNormalization", {"x": x, "g": g, "b": b}, d / root * g + b))
-    assert name == "lanes(4), fold halves, one division"
-
-
-# ── elements ────────────────────────────────────────────────────────────────────────────────────────
-
-PLAIN = {
-    ("Sigmoid", "1 / (1 + exp(-x))"): lambda x: F32(1) / (F32(1) + exp(-x)),
-    ("Swish", "x / (1 + exp(-x))"): lambda x: x / (F32(1) + exp(-x)),
-    ("Softsign", "x * (1 / (1 + |x|))"): lambda x: x * (F32(1) / (F32(1) + abs(x))),
-    ("Tanh", "1 - 2 / (exp(2 x) + 1)"): lambda x: F32(1) - F32(2) / (exp(F32(2) * x) + F32(1)),
-    ("Gelu", "x * sigmoid(1.702 x)"): lambda x: x * (F32(1) / (F32(1) + exp(-(F32(1.702) * x)))),
-}
-
-
-@pytest.mark.parametrize(("operator", "name"), PLAIN, ids=str)
-def test_formulas_are_named(operator: str, name: str) -> None:
-    x = draw(500)
-    theirs = np.array([PLAIN[operator, name](value) for value in x], F32).reshape(500)
-    assert only(sought(operator, {"x": x}, theirs)) == name
-
-
-@pytest.mark.parametrize("operator", sorted(FUNCTIONS))
-def test_every_formula_is_found_again(operator: str) -> None:
-    """Or one before it, where that has the same bits."""
-    function = FUNCTIONS[operator]
-    operands = [np.abs(draw(800, seed=3)), draw(800, seed=4)][: 2 if operator in ("Pow", "Div") else 1]
-    if operator == "Pow":
-        operands[1] = np.full(800, 3, F32)
-    arrays = dict(zip("xy", operands, strict=False))
-    names = list(function.formulas)
-    for name, compute in function.formulas.items():
-        found = only(sought(operator, arrays, compute(*operands)))
-        assert names.index(found) <= names.index(name)
-
-
-def test_a_gelu_that_was_fused_from_its_parts() -> None:
-    x = draw(400)
-    root, one, half = (np.array(value, F32) for value in (2**0.5, 1, 0.5))
-    written = [
-        ("Div", ["x", "root"]),
-        ("Erf", ["a"]),
-        ("Add", ["b", "one"]),
-        ("Mul", ["x", "c"]),
-        ("Mul", ["d", "half"]),
-    ]
-    nodes = [helper.make_node(op, read, ["abcde"[k]], name=f"n{k}") for k, (op, read) in enumerate(written)]
-    erf = elementary("erf", [x / root], F32_TYPE)
-    arrays = {"x": x, "root": root, "one": one, "half": half, "a": x / root, "b": erf, "c": erf + one}
-    golden = (x * (erf + one)) * half
-    theirs = x * (half * elementary("erf", [x * F32(2**-0.5)], F32_TYPE) + half)
-    assert only(causes(nodes[0], arrays, golden, theirs, nodes[1:])) == "(0.5 x) (1 + erf(x * (1 / sqrt 2)))"
-    wrong = np.where(np.abs(x) > 1, golden * 2, golden)
-    assert causes(nodes[0], arrays, wrong, theirs, nodes[1:])[0].name == NOT_COVERED, "it is another function"
-
-
-def test_an_elementary_function_that_is_not_correctly_rounded() -> None:
-    x = draw(400)
-    golden = exp(x)
-    theirs = golden.copy()
-    theirs[::10] = (theirs[::10].view(np.int32) - 3).view(F32)
-    found = sought("Exp", {"x": x}, theirs, golden)
-    assert [(cause.name, cause.evidence) for cause in found] == [
-        ("not correctly rounded (up to 3 ULP)", "40 of 400 sampled elements")
-    ]
-
-
-def test_batch_normalization() -> None:
-    x, g, b, m = draw(3, 4, 5, 5), draw(4, seed=1), draw(4, seed=2), draw(4, seed=3)
-    v = np.abs(draw(4, seed=4))
-    g, b, m, root = (each.reshape(4, 1, 1) for each in (g, b, m, np.sqrt(v + F32(1e-5))))
-    arrays = dict(zip("xgbmv", (x, g.ravel(), b.ravel(), m.ravel(), v), strict=True))
-    name = only(sought("BatchNormalization", arrays, x * (g / root) + (b - m * (g / root))))
-    assert name == "x * a + (bias - mean * a), a = scale / deviation"
-
-
-def test_what_needs_no_formula() -> None:
-    x = draw(8)
-    tiny = np.array([1e-40, 0.5, -2e-39], F32)
-    found = sought("Mul", {"x": x}, np.where(np.abs(tiny) < 1e-38, F32(0), tiny), golden=tiny)
-    assert [(cause.name, cause.evidence) for cause in found] == [
-        ("subnormals flushed to zero", "all 2 elements that differ")
-    ]
-    zeros = np.array([0.0, 1.0], F32)
-    assert sought("Round", {"x": x}, -zeros * F32(0) + zeros * zeros, golden=zeros) == ()
-    assert sought("Round", {"x": x}, np.array([-0.0, 1.0], F32), golden=zeros)[0].name == "sign of zero"
-    nan = np.array([np.nan], F32)
-    assert sought("Exp", {"x": x}, (nan.view(np.uint32) | 1).view(F32), golden=nan) == ()
-    assert sought("Round", {"x": x}, x) == (), "an operator without candidates"
-
-
 # ── real runtimes ───────────────────────────────────────────────────────────────────────────────────
-
-
-def model_of(operator: str, arrays, **attributes):
-    node = helper.make_node(operator, list(arrays), ["y"], name="node", **attributes)
-    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items() if array.dtype != F32]
-    inputs = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, array.shape)
-        for name, array in arrays.items()
-        if array.dtype == F32
-    ]
-    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
-    graph = helper.make_graph([node], "model", inputs, [result], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    return onnx.shape_inference.infer_shapes(model)
 
 
 REAL = {
