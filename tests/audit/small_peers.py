@@ -12,6 +12,7 @@ from onnx import ModelProto
 from repro.artifact.canonical import Json
 from repro.audit.golden import own_executors
 from repro.audit.peers.own import Own
+from repro.audit.peers.own_training import OwnTraining
 from repro.audit.peers.peer import Adder, PeerError
 from repro.audit.records import Executor, Outcome
 from repro.ir.types import Array
@@ -22,6 +23,7 @@ PEERS = {
     "missing": "tests.audit.small_peers:Missing",
     "aborting": "tests.audit.small_peers:Aborting",
 }
+TRAINING = {"repro": "tests.audit.small_peers:OneTargetTraining"}
 OFF, OTHER = Executor("off"), Executor("off", (("threads", "1"), ("way", "other")))
 
 
@@ -33,6 +35,13 @@ class OneTarget(Own):
 
     def adders(self, executor: Executor) -> Mapping[str, Adder]:
         return {}
+
+
+class OneTargetTraining(OwnTraining):
+    """The same for training steps."""
+
+    def variants(self) -> tuple[Executor, ...]:
+        return own_executors()[:1]
 
 
 class Off(Own):

@@ -19,8 +19,8 @@ from onnx import TensorProto, helper
 import repro
 from repro import cli
 from repro.artifact import schema
-from repro.audit import auditing, records
-from tests.audit.small_peers import PEERS
+from repro.audit import auditing, records, training
+from tests.audit.small_peers import PEERS, TRAINING
 
 FORMS = ("html", "json", "junit", "sarif")
 SUMMARY = "2 of 4 executors ran, 1 give repro's bits, 1 origin; exit code 0"
@@ -176,6 +176,17 @@ def test_in_python(folder: Path) -> None:
     assert json.loads(found.json())["commands"] == [
         "repro audit model.onnx '--against=off,off[threads=1,way=other]' --inputs INPUTS.npz"
     ]
+
+
+def test_a_training_run(folder: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    monkeypatch.setattr(training, "PEERS", TRAINING)
+    words = ("--steps", "2", "--loss", "mse", "--optimizer", "adam", "--option", "beta1=0.8", "--against", "repro")
+    code, out, _ = command(folder / "m.onnx", "--bind", "N=2", *words, "--json", folder / "steps.json")
+    assert (code, out.splitlines()[-1]) == (0, "1 of 1 executors ran, 1 give repro's bits; exit code 0")
+    content = json.loads((folder / "steps.json").read_text())
+    assert content["model"]["nodes"] >= 4, "loss and gradients, and an update, of each step"
+    (said,) = content["commands"]
+    assert said.endswith("--bind N=2 --steps 2 --loss mse --optimizer adam --option beta1=0.8")
 
 
 # ── two builds ──────────────────────────────────────────────────────────────────────────────────────
