@@ -275,4 +275,5 @@ def _said(node: NodeDifference | None, sides: tuple[Side, Side]) -> str:
         )
     same = all(each.left == each.right for each in node.operands)
     fault = "its operands are the same, so the operation is at fault" if same else "its operands differ"
-    return f"node {node.position + 1} of {node.nodes} is the first that differs between {where}: {fault}"
+    loops = "".join(f" in iteration {number} of a loop" for number in reversed(node.iterations))
+    return f"node {node.position + 1} of {node.nodes}{loops} is the first that differs between {where}: {fault}"

@@ -8,7 +8,9 @@ first one that differs has operands that do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from passes import pipeline
 from passes.prepare import canonical_outputs
@@ -20,7 +22,8 @@ from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.workers import cores
 from repro.errors import ReproError
 from repro.frontend import EntryGraph
-from repro.ir.graph import Graph, Locations, Value, constant_array
+from repro.frontend.imported import Port
+from repro.ir.graph import Graph, Locations, Node, Value, constant_array
 from repro.ir.types import Array, to_face, to_storage
 from repro.machines import CPUS, Machine
 from repro.ops.record import evaluate
@@ -57,13 +60,20 @@ class NodeDifference:
     source: str
     value: TensorDifference
     operands: tuple[Operand, ...]
+    iterations: tuple[int, ...] = ()
+    """Of the loops that it stands in, the outermost first; `position` and `nodes` count in the body."""
 
 
 def first_difference(
     entry: EntryGraph, inputs: Mapping[str, Array], state: Mapping[str, Array], left: RunGraph, right: RunGraph
 ) -> NodeDifference | None:
     """Compare the values of all nodes, run from one state on one set of inputs."""
-    arguments, parameters = _stored(entry, inputs, state)
+    return _first(entry, *_stored(entry, inputs, state), left, right)
+
+
+def _first(
+    entry: EntryGraph, arguments: Sequence[Array], parameters: Sequence[Array], left: RunGraph, right: RunGraph
+) -> NodeDifference | None:
     shown = _computed(entry)
     done = 0
     for group in _groups(shown):
@@ -74,9 +84,45 @@ def first_difference(
             found = difference(_name(value, entry), values[0][value], values[1][value])
             if found is not None:
                 reads = _operands(value, entry, arguments, parameters, left, right)
+                inner = None
+                if value.node.op == "loop" and all(each.left == each.right for each in reads):
+                    inner = _in_loop(value.node, entry, arguments, parameters, left, right)
                 source = str(entry.locations.get(value.node, ""))
-                return NodeDifference(done + position, len(shown), value.node.op, source, found, reads)
+                outer = NodeDifference(done + position, len(shown), value.node.op, source, found, reads)
+                return inner or outer
         done += len(group)
+    return None
+
+
+def _in_loop(
+    node: Node,
+    entry: EntryGraph,
+    arguments: Sequence[Array],
+    parameters: Sequence[Array],
+    left: RunGraph,
+    right: RunGraph,
+) -> NodeDifference | None:
+    """The first difference inside a counted loop, whose body is a graph of its own and is run once for each iteration.
+
+    None where all iterations, run one by one, agree.
+    """
+    carried, fixed = node["carried"], node["carried"] + node["scanned"]
+    given = left(Graph(entry.graph.arguments, node.operands), entry.locations, arguments, parameters)
+    operands = [array.reshape(value.shape) for array, value in zip(given, node.operands, strict=True)]
+    body = node.regions[0]
+    state = operands[:carried]
+    names = [f"carried {n}" for n in range(carried)] + [f"row {n}" for n in range(fixed - carried)]
+    names += [f"operand {n}" for n in range(len(operands) - fixed)]
+    for iteration in range(node["count"]):
+        rows = [array[iteration] for array in operands[carried:fixed]]
+        inputs = [np.array(iteration, np.int64), *state, *rows, *operands[fixed:]]
+        sides = [run(body, entry.locations, inputs, ()) for run in (left, right)]
+        if any(one.tobytes() != other.tobytes() for one, other in zip(*sides, strict=True)):
+            ports = map(Port, ("iteration", *names), body.arguments)
+            inner = replace(entry, graph=body, inputs=tuple(ports), parameters=())
+            found = _first(inner, inputs, (), left, right)
+            return None if found is None else replace(found, iterations=(iteration, *found.iterations))
+        state = [array.reshape(value.shape) for array, value in zip(sides[0], body.results[:carried], strict=False)]
     return None
 
 

@@ -19,6 +19,7 @@ from repro.ops.record import OPS
 from repro.targets import cpu
 from repro.training import nodes
 from repro.training.compare import difference
+from tests.training.conftest import BATCH, MODEL
 from tests.training.planted import MIRRORED, STEPS, Train
 
 
@@ -121,6 +122,34 @@ def test_a_reordered_sum_is_found_to_the_node(artifact: Path, samples: Path, mon
     assert 0 < found.value.differing <= 16 * 64
     assert found.value.ulps is not None
     assert found.value.ulps > 0
+
+
+@pytest.mark.skipif(cpu.best_machine() is None, reason="compiled code runs on no target here")
+@pytest.mark.parametrize(
+    ("options", "iterations"),
+    [
+        pytest.param({"accumulation": 2}, (0,), marks=pytest.mark.full),
+        ({"accumulation": 2, "shards": 2}, (0, 0)),
+    ],
+)
+def test_a_reordered_sum_is_found_inside_of_loops(
+    options: dict[str, Any], iterations: tuple[int, ...], tmp_path: Path, samples: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made = repro.build(
+        MODEL, tmp_path / "loops.repro", bind={"N": BATCH}, targets=["reference"], loss="softmax_cross_entropy",
+        optimizer="sgd", **options,
+    )  # fmt: skip
+    entry, state = made.entry_graph("train_step"), made.initial_state("train_step")
+    given = repro.read_npz(samples)
+    inputs = {port.name: given[port.name][: port.type.shape[0]] for port in entry.inputs}
+    machine = cpu.best_machine()
+    assert machine is not None
+    monkeypatch.setitem(OPS, "dot", MIRRORED)
+    found = nodes.first_difference(entry, inputs, state, nodes.on_reference, nodes.on_cpu(machine, 1, None))
+    assert found is not None
+    assert (found.op, found.value.type, found.iterations) == ("dot", "f32[16,64]", iterations)
+    assert "fc2" in found.source or "Gemm" in found.source
+    assert all(operand.left == operand.right for operand in found.operands)
 
 
 @pytest.mark.parametrize(
