@@ -160,13 +160,13 @@ def _stages(run: _Run) -> None:
     run.update(environment=_environment(run.peer, job.executor))
     run.update(reason="while the model ran as it is")
     served = run.ask(job.model, job.inputs)
-    run.update(implementations=dict(run.peer.implementations(job.model)))
     again = run.ask(job.model, job.inputs)
     values = run.keep(served)
     _note_unstable(run, values, {name: value_of(array) for name, array in again.items()})
     run.update(served=values, reason="while its values were shown")
     try:
         lowered = run.peer.lowered(job.model, job.executor)
+        run.update(implementations=dict(run.peer.implementations(job.model)))
         shown = _opened(run, lowered, served)
     except PeerError as error:
         run.note(f"its values cannot be shown: {error.reason}")

@@ -13,7 +13,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -29,7 +29,7 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from repro.artifact.canonical import Json
 from repro.audit.peers import cost, instruction_sets
 from repro.audit.peers.onnxruntime_adders import Sessions, adders
-from repro.audit.peers.onnxruntime_blocks import shown_in_full
+from repro.audit.peers.onnxruntime_blocks import DOMAIN, FILLED, REORDERINGS, shown_in_full
 from repro.audit.peers.peer import Adder, PeerError
 from repro.audit.records import Executor, Outcome
 from repro.ir.types import Array
@@ -72,6 +72,9 @@ class OnnxRuntime:
 
     family = "onnxruntime"
 
+    def __init__(self) -> None:
+        self._fused: dict[str, str] = {}
+
     def variants(self) -> tuple[Executor, ...]:
         plain = [_executor(level=level, threads=threads) for level in LEVELS for threads in ("1", "2")]
         others = [_executor(level="all", threads="1", provider=_short(name)) for name in _other_providers()]
@@ -96,12 +99,15 @@ class OnnxRuntime:
         }
 
     def lowered(self, model: ModelProto, executor: Executor) -> ModelProto:
+        self._fused = {}
         if executor.option("level") == "disable":
             return model
         with tempfile.TemporaryDirectory() as folder:
             saved = Path(folder) / "optimized.onnx"
             _session(model, executor, saved_to=saved)
-            return shown_in_full(model, _read_saved(saved))
+            found = shown_in_full(model, _read_saved(saved))
+        self._fused = fused_nodes(model, found)
+        return found
 
     def run(
         self, model: ModelProto, inputs: Mapping[str, Array], executor: Executor, lowered: bool = False
@@ -118,7 +124,8 @@ class OnnxRuntime:
         return {name: array for name, array in arrays.items() if array is not None}
 
     def implementations(self, model: ModelProto) -> Mapping[str, str]:
-        return {}
+        """Of the model that was lowered last: what its fused nodes run as."""
+        return self._fused
 
     def adders(self, executor: Executor) -> Mapping[str, Adder]:
         return adders(Sessions(lambda model: _session(model, executor)))
@@ -299,15 +306,16 @@ def _array(value: Any) -> Array | None:
 
 def fused_nodes(model: ModelProto, lowered: ModelProto) -> dict[str, str]:
     """By name of each node of the model that does not run as it is: the operators of the lowered model that make its
-    result, or the next results behind it which both models have."""
-    original, made = _makers(model), _makers(lowered)
+    result, or the next results behind it which both models have. Constants and reorderings compute nothing."""
+    own, made = _makers(model), _makers(lowered)
+    folded = {item.name for item in lowered.graph.initializer}
     found: dict[str, str] = {}
-    for name in made.keys() & original.keys():
-        before = _group(original[name], original, made)
-        after = _group(made[name], made, original)
-        if [_operator(node) for node in before] != [_operator(node) for node in after]:
-            operators = ", ".join(dict.fromkeys(_operator(node) for node in reversed(after)))
-            found.update({node.name: operators for node in before})
+    for name in made.keys() & own.keys():
+        before = _group(own[name], own, made.keys() | folded)
+        after = [operator for node in _group(made[name], made, own.keys()) if (operator := _operator(node))]
+        if [_operator(node) for node in before] != after:
+            operators = ", ".join(dict.fromkeys(reversed(after)))
+            found.update({node.name: operators for node in before if node.op_type != "Constant"})
     return found
 
 
@@ -316,12 +324,13 @@ def _makers(model: ModelProto) -> dict[str, onnx.NodeProto]:
 
 
 def _operator(node: onnx.NodeProto) -> str:
+    """Its name with its domain; nothing for what only moves elements into blocks and back."""
+    if (node.domain == DOMAIN and node.op_type in REORDERINGS) or node.name.endswith(FILLED):
+        return ""
     return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def _group(
-    last: onnx.NodeProto, own: Mapping[str, onnx.NodeProto], other: Mapping[str, onnx.NodeProto]
-) -> list[onnx.NodeProto]:
+def _group(last: onnx.NodeProto, own: Mapping[str, onnx.NodeProto], other: Set[str]) -> list[onnx.NodeProto]:
     """A node and those before it, up to results that the other model has too; the last first."""
     found, waiting = [last], [last]
     while waiting:

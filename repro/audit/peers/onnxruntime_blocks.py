@@ -19,8 +19,11 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 from repro.audit.peers.cost import shapes_of
 
 DOMAIN = "com.microsoft.nchwc"
+REORDERINGS = frozenset({"ReorderInput", "ReorderOutput"})
 CHANNEL_MULTIPLE = 4
 """ReorderInput takes channels in fours; others are filled up with zeros first, as the blocks are."""
+
+FILLED = "::filled"
 
 _BLOCKED_NAME = re.compile(r"(.+)_nchwc(?:_token_\d+)?")
 """How the runtime calls a node in blocks: by the result that it makes."""
@@ -129,6 +132,6 @@ def _reorderings(model: ModelProto, tensor: str, value: str, again: str, shape: 
     if missing:
         zeros = np.zeros((shape[0], missing, *shape[2:]), np.float32)
         model.graph.initializer.append(numpy_helper.from_array(zeros, f"{value}::zeros"))
-        source = f"{value}::filled"
+        source = f"{value}{FILLED}"
         yield helper.make_node("Concat", [value, f"{value}::zeros"], [source], source, axis=1)
     yield helper.make_node("ReorderInput", [source], [again], again, domain=DOMAIN, channels_last=0)

@@ -53,8 +53,8 @@ class Peer(Protocol):
         ...
 
     def implementations(self, model: ModelProto) -> Mapping[str, str]:
-        """By node name, what runs the nodes that the runtime does not run itself; empty where it runs all. Asked for
-        after a run of the model: for some runtimes only that shows it."""
+        """By node name, what runs the nodes that the runtime does not run itself, or not as they are. Asked for after
+        the model was run and lowered: for some runtimes only that shows it."""
         ...
 
     def adders(self, executor: Executor) -> Mapping[str, Adder]:
