@@ -106,7 +106,7 @@ def audit_model(
         reduce=None if reduce is None else Path(reduce),
         capture=None if capture is None else Path(capture),
         values=values,
-        commands=_commands(model, names, words, training),
+        command=_command(model, words, training),
     )
     return auditing.audit(request, default_cache(), progress)
 
@@ -138,15 +138,9 @@ def split(names: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _commands(
-    model: str | Path | ModelProto,
-    against: Sequence[str] | None,
-    given: Mapping[str, Any],
-    training: Mapping[str, Any],
-) -> tuple[str, ...]:
-    """The command that makes these findings again."""
+def _command(model: str | Path | ModelProto, given: Mapping[str, Any], training: Mapping[str, Any]) -> str:
+    """The command that makes these findings again, without what it runs against."""
     words = ["repro", "audit", "model.onnx" if isinstance(model, ModelProto) else str(model)]
-    words += [f"--against={','.join(against)}"] if against is not None else []
     for name, value in (given["bind"] or {}).items():
         words += ["--bind", f"{name}={value}"]
     for name, value in (given["set"] or {}).items():
@@ -160,7 +154,7 @@ def _commands(
         if value is not None:
             named = name in ("loss", "optimizer", "learning_rate")
             words += [_option(name), str(value)] if named else ["--option", f"{name}={value}"]
-    return (shlex.join(words),)
+    return shlex.join(words)
 
 
 def _option(name: str) -> str:

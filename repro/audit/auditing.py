@@ -56,7 +56,8 @@ class Request:
     reduce: Path | None = None
     capture: Path | None = None
     values: bool = False
-    commands: tuple[str, ...] = ()
+    command: str = ""
+    """The command line that makes these findings, but for `--against`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +124,7 @@ def audit(request: Request, cache: Cache | None, progress: Progress, peers: Mapp
     found = replace(found, probes=_probes(request, executors, peers, progress))
     small = _Small(audited, best, request, cache, table, progress)
     small.reduce(View(found, verdict(found)), {each.name: each for each in executors})
-    commands = (*request.commands, *(shlex.join(each.command) for each in small.made))
+    commands = (*_commands(request, found), *(shlex.join(each.command) for each in small.made))
     return Findings(
         audit=replace(found, commands=commands),
         report=verdict(found, request.thresholds, request.require),
@@ -152,6 +153,14 @@ def _prepared(request: Request) -> Audited:
             raise ReproError(f"{option} does not go with a training run")
     seeds = request.golden_seed or 0, request.seed
     return training.prepare(request.model, request.training, request.steps, request.bind, request.inputs, *seeds)
+
+
+def _commands(request: Request, found: Audit) -> tuple[str, ...]:
+    """What makes all of it again, and one executor of each group that has other bits than golden."""
+    against = "" if request.against is None else shlex.join([f"--against={','.join(request.against)}"])
+    others = [group[0] for group in found.groups if comparison.GOLDEN not in group]
+    single = [f"{request.command} {shlex.join([f'--against={name}'])}" for name in others]
+    return tuple(dict.fromkeys((f"{request.command} {against}".rstrip(), *single)))
 
 
 def _chosen(request: Request) -> Sequence[str] | None:

@@ -95,7 +95,8 @@ def test_what_it_writes(folder: Path, ran: str) -> None:
     content = json.loads(text["json"])
     schema.check(content, "audit", "the report")
     assert content["verdict"]["same"] == 1
-    assert content["commands"] == [f"repro audit {folder / 'm.onnx'} --bind N=2"]
+    command = f"repro audit {folder / 'm.onnx'} --bind N=2"
+    assert content["commands"] == [command, f"{command} --against=off"]
     assert ElementTree.fromstring(text["junit"]).get("skipped") == "2"
     (origin,) = json.loads(text["sarif"])["runs"][0]["results"]
     place = origin["locations"][0]
@@ -174,7 +175,9 @@ def test_in_python(folder: Path) -> None:
     assert [row.group for row in found.view.executors] == ["A", "B", "C"]
     assert records.Audit is type(found.audit), "repro.audit is the package, whatever was called before"
     assert json.loads(found.json())["commands"] == [
-        "repro audit model.onnx '--against=off,off[threads=1,way=other]' --inputs INPUTS.npz"
+        "repro audit model.onnx --inputs INPUTS.npz '--against=off,off[threads=1,way=other]'",
+        "repro audit model.onnx --inputs INPUTS.npz --against=off",
+        "repro audit model.onnx --inputs INPUTS.npz '--against=off[threads=1,way=other]'",
     ]
 
 
@@ -186,7 +189,7 @@ def test_a_training_run(folder: Path, monkeypatch: pytest.MonkeyPatch, command: 
     content = json.loads((folder / "steps.json").read_text())
     assert content["model"]["nodes"] >= 4, "loss and gradients, and an update, of each step"
     (said,) = content["commands"]
-    assert said.endswith("--bind N=2 --steps 2 --loss mse --optimizer adam --option beta1=0.8")
+    assert said.endswith("--bind N=2 --steps 2 --loss mse --optimizer adam --option beta1=0.8 --against=repro")
 
 
 # ── two builds ──────────────────────────────────────────────────────────────────────────────────────
