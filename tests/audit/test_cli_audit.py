@@ -192,6 +192,18 @@ def test_a_training_run(folder: Path, monkeypatch: pytest.MonkeyPatch, command: 
     assert said.endswith("--bind N=2 --steps 2 --loss mse --optimizer adam --option beta1=0.8 --against=repro")
 
 
+def test_a_small_model_that_drifts(folder: Path, tmp_path: Path, command: Command) -> None:
+    small = tmp_path / "small"
+    code, out, _ = command(folder / "m.onnx", "--bind", "N=2", "--against", "off", "--reduce", small)
+    assert code == 0
+    (place,) = small.iterdir()
+    assert place.name == "01-MatMul"
+    (row,) = [line for line in out.splitlines() if str(place) in line]
+    assert [cell.strip() for cell in row.split("│")[2:6]] == ["dot", "off", "1", "yes"]
+    (node,) = onnx.load(place / "model.onnx").graph.node
+    assert node.name == "dot"
+
+
 # ── two builds ──────────────────────────────────────────────────────────────────────────────────────
 
 
