@@ -79,7 +79,9 @@ class Report:
         suite = ElementTree.Element("testsuite", name="repro verify", tests=str(len(self.checks)))
         failures = errors = skipped = 0
         for check in self.checks:
-            case = ElementTree.SubElement(suite, "testcase", classname=xml_text(self.artifact), name=xml_text(check.name))
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=xml_text(self.artifact), name=xml_text(check.name)
+            )
             if check.status is Status.MISMATCH:
                 failures += 1
                 ElementTree.SubElement(case, "failure", message=xml_text(check.detail))
