@@ -141,6 +141,19 @@ def test_an_elementary_function_that_is_not_correctly_rounded() -> None:
     ]
 
 
+def test_another_formula_is_measured_against_the_exact_value() -> None:
+    """One that is a unit off, and one that is cut off where results are tiny."""
+    x = draw(600) * F32(20)
+    golden = F32(1) / (F32(1) + exp(-x))
+    off = golden.copy()
+    off[::7] = np.nextafter(off[::7], F32(0))
+    (found,) = sought("Sigmoid", {"x": x}, off, golden)
+    assert found.name == "another formula or function: 99 % within 2 ULP of the exact value"
+    assert found.evidence == "600 sampled elements; repro's within 1 ULP"
+    (found,) = sought("Sigmoid", {"x": x}, np.maximum(off, F32(1e-7)), golden)
+    assert found.name == "another formula or function: 99 % within 1.2e-07 of the exact value", "two units below 1"
+
+
 def test_batch_normalization() -> None:
     x, g, b, m = draw(3, 4, 5, 5), draw(4, seed=1), draw(4, seed=2), draw(4, seed=3)
     v = np.abs(draw(4, seed=4))
