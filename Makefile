@@ -18,11 +18,12 @@ PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 help: ## the list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock requirements-models.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found; name one: make PYTHON=/path/to/python3.11"; exit 2; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "this Python has no pip (on Debian: apt-get install python3-venv)"; exit 2; }
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-models.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -66,6 +67,8 @@ cross-host: $(STAMP) ## build digits_mlp in an AArch64 Python under qemu-user an
 lock: ## resolve requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --no-header --no-emit-index-url \
 		pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --group models --no-deps --generate-hashes --no-header \
+		--no-annotate --no-emit-index-url -o requirements-models.lock
 
 wheel: $(STAMP) ## build the wheel into dist/
 	$(PY) -m build --wheel --no-isolation
