@@ -23,9 +23,7 @@ def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -
     return toolchain.object_code(kernels.emit(parsed, schedule, machine), machine)
 
 
-def compile_program(
-    program: Program, schedules: Sequence[Schedule], machine: Machine, profile: bool = False
-) -> bytes:
+def compile_program(program: Program, schedules: Sequence[Schedule], machine: Machine, profile: bool = False) -> bytes:
     """The ELF object of a program; it calls the kernels' objects by symbol. `profile`: it counts its cycles."""
     return toolchain.object_code(programs.emit(program, schedules, machine, profile), machine)
 
