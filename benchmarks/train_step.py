@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import repro
+from repro.bench.measuring import peak_resident
 from repro.training.trace import Detail, TraceWriter
 
 RATE = 1e-3
@@ -156,7 +157,7 @@ def alone(options: argparse.Namespace, folder: Path) -> None:
     side = SIDES[options.side](options, folder)
     before = resident()
     losses = [side.step() for _ in range(3)]
-    greatest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    greatest = peak_resident() / 2**20
     sys.stdout.write(json.dumps({"memory": greatest - before, "losses": losses}) + "\n")
 
 
