@@ -16,6 +16,7 @@ from repro.frontend.tensors import read_array
 from repro.ir.types import Array
 
 Progress = Callable[[str, int, int], None]
+FAULT = "not sought to the end"
 
 
 def explained(audit: Audit, audited: Audited, golden: Capture, progress: Progress) -> Audit:
@@ -63,8 +64,15 @@ class _Context:
             return origin
         key = origin.value, origin.right, origin.fed
         if key not in self._known:
-            self._known[key] = causes(nodes[0], self._read(nodes), mine, theirs, nodes[1:])
+            self._known[key] = self._causes(nodes, mine, theirs)
         return replace(origin, causes=self._known[key])
+
+    def _causes(self, nodes: list[NodeProto], mine: Array, theirs: Array) -> tuple[Cause, ...]:
+        """A fault in the search for a cause is said in its place: the findings, which need no cause, are not lost."""
+        try:
+            return causes(nodes[0], self._read(nodes), mine, theirs, nodes[1:])
+        except Exception as error:
+            return (Cause(FAULT, f"a fault of repro, please report it: {type(error).__name__}: {error}"),)
 
     def _read(self, nodes: list[NodeProto]) -> dict[str, Array]:
         """What the nodes read, as golden has it: up to an origin of the run both sides have the same."""
