@@ -27,7 +27,7 @@ class Timing:
     samples: tuple[float, ...] = ()
     reason: str = ""
     result: tuple[float, ...] = ()
-    """Some elements of the last result, to see that the sides compute the same."""
+    """Some elements of the first result, to see that the sides compute the same."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Timing:
@@ -52,6 +52,7 @@ class Ratio:
 @dataclass
 class _Open:
     run: Run
+    result: tuple[float, ...]
     repeats: int
     samples: list[float] = field(default_factory=list[float])
 
@@ -72,7 +73,7 @@ def rounds(job: Job, sides: Sequence[str], count: int, seconds: float) -> list[T
         for each in opened.values():
             each.samples.append(_sample(each))
     return [
-        Timing(name, tuple(opened[name].samples), result=_some(opened[name].run))
+        Timing(name, tuple(opened[name].samples), result=opened[name].result)
         if name in opened
         else Timing(name, reason=reasons[name])
         for name in sides
@@ -80,11 +81,11 @@ def rounds(job: Job, sides: Sequence[str], count: int, seconds: float) -> list[T
 
 
 def _warm(run: Run) -> _Open:
-    run()
+    result = tuple(float(value) for value in np.ravel(run())[:8])
     start = time.perf_counter()
     run()
     taken = time.perf_counter() - start
-    return _Open(run, max(1, min(1000, round(SAMPLE_SECONDS / max(taken, 1e-6)))))
+    return _Open(run, result, max(1, min(1000, round(SAMPLE_SECONDS / max(taken, 1e-6)))))
 
 
 def _sample(each: _Open) -> float:
@@ -92,10 +93,6 @@ def _sample(each: _Open) -> float:
     for _ in range(each.repeats):
         each.run()
     return (time.perf_counter() - start) / each.repeats
-
-
-def _some(run: Run) -> tuple[float, ...]:
-    return tuple(float(value) for value in np.ravel(run())[:8])
 
 
 def ratio(theirs: Timing, ours: Timing) -> Ratio:

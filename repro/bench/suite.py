@@ -147,15 +147,22 @@ def _measured(job: Job, plan: Plan, build_seconds: float) -> Measurement:
 
 
 def _check(job: Job, timings: Sequence[Timing]) -> None:
-    """A side that is fast because it computes something else is no peer. (Losses after many steps may part.)"""
-    results = {each.side: each.result for each in timings if each.samples and job.mode != STEP}
+    """A side that is fast because it computes something else is no peer."""
+    results = {each.side: each.result for each in timings if each.samples}
     ours = results.pop("repro", None)
     for side, theirs in results.items():
-        largest = max((abs(value) for value in ours or ()), default=0.0)
-        if ours is not None and any(abs(a - b) > AGREEMENT * largest for a, b in zip(ours, theirs, strict=True)):
+        if ours is not None and not agree(ours, theirs):
             raise ReproError(
                 f"{side} computes something else for '{job.workload.name}'", found=str(theirs), expected=str(ours)
             )
+
+
+def agree(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    """Whether elements are within `AGREEMENT` of the largest; a NaN agrees with nothing."""
+    largest = max((abs(value) for value in ours), default=0.0)
+    return len(ours) == len(theirs) and all(
+        abs(a - b) <= AGREEMENT * largest for a, b in zip(ours, theirs, strict=True)
+    )
 
 
 def _process(request: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from repro.bench import measuring
 from repro.bench.kernels import profile_entry
 from repro.bench.measuring import Timing
 from repro.bench.network import Network
+from repro.bench.suite import agree
 from repro.bench.workloads import MODES, WORKLOADS
 from repro.cli import main
 
@@ -63,6 +64,14 @@ def test_ratios_are_of_medians_with_intervals_that_hold_them():
     assert found.value == pytest.approx(2.1)
     assert found.low <= found.value <= found.high
     assert measuring.ratio(theirs, ours) == found, "resampling is seeded"
+
+
+def test_sides_that_compute_something_else_are_told_apart():
+    assert agree((1.0, -2.0), (1.001, -2.001))
+    assert not agree((1.0, -2.0), (1.0, -2.1))
+    assert not agree((1.0, 2.0), (1.0, float("nan")))
+    assert not agree((float("nan"),), (float("nan"),)), "what no side computes is no measurement"
+    assert not agree((1.0,), (1.0, 2.0))
 
 
 def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

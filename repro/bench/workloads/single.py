@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -244,12 +245,20 @@ INDEXED = (
 )  # fmt: skip
 
 _PARAMETERS = 10_000_000
+_FLAT = (_PARAMETERS,)
+_ADAM_SHAPES: dict[str, tuple[int, ...]] = {"x": _FLAT, "g": _FLAT, "v": _FLAT, "h": _FLAT}
 
 
 def _adam(net: Network, x: str, g: str, v: str, h: str) -> str:
     rate, step = net.constant("rate", np.array(1e-3, np.float32)), net.constant("step", np.array(10, np.int64))
     domain = "ai.onnx.preview.training"
     return net.node("Adam", rate, step, x, g, v, h, domain=domain, outputs=3, alpha=0.9, beta=0.999, epsilon=1e-8)
+
+
+def _adam_inputs() -> dict[str, Array]:
+    """The second moment, `h`, is a mean of squares."""
+    drawn = _drawn(_ADAM_SHAPES)()
+    return {**drawn, "h": np.abs(drawn["h"])}
 
 
 def _adam_torch(x: Any, g: Any, v: Any, h: Any) -> Any:
@@ -262,9 +271,9 @@ def _adam_torch(x: Any, g: Any, v: Any, h: Any) -> Any:
     return x
 
 
-ADAM = _operation(
-    "adam", f"{_PARAMETERS:,} parameters", dict.fromkeys(("x", "g", "v", "h"), (_PARAMETERS,)), _adam, _adam_torch,
-    True, False,
-)  # fmt: skip
+ADAM = replace(
+    _operation("adam", f"{_PARAMETERS:,} parameters", _ADAM_SHAPES, _adam, _adam_torch, True, False),
+    inputs=_adam_inputs,
+)
 
 SINGLE = (*SQUARE, *SKINNY, *CONVOLUTIONS, *ROWS, *INDEXED, ADAM)
