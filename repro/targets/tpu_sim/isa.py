@@ -30,6 +30,11 @@ class Instruction:
     unit: ClassVar[str]
 
     @property
+    def predicate(self) -> Index | None:
+        """Its `when`."""
+        return getattr(self, "when", None)
+
+    @property
     def reads(self) -> tuple[Reg, ...]:
         """Registers it reads."""
         return ()
@@ -38,6 +43,11 @@ class Instruction:
     def writes(self) -> Reg | None:
         """The register it writes."""
         return None
+
+    @property
+    def result_type(self) -> DType | None:
+        """The type of what it writes to a register."""
+        return None if self.writes is None else getattr(self, "result", None) or getattr(self, "dtype", None)
 
     def cost(self) -> Cost:
         """Cycles that do not depend on the chip; transfers and the matrix unit are timed by the chip's data."""
@@ -527,7 +537,7 @@ def instruction_text(instruction: Instruction) -> str:
     """One line: the mnemonic, the fields in their order (`-` for none), the predicate last."""
     names = [field.name for field in fields(instruction) if field.name != "when"]
     words = [instruction.mnemonic, *(_word(getattr(instruction, name)) for name in names)]
-    when: Index | None = getattr(instruction, "when", None)
+    when = instruction.predicate
     return " ".join(words if when is None else [*words, "when", str(when)])
 
 

@@ -1,0 +1,106 @@
+"""Programs on simulated chips: buffers in HBM, a routine for each kernel, the tree of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from repro.ir.program import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    TEMPORARY,
+    Branch,
+    Call,
+    CountedLoop,
+    Program,
+    Step,
+    While,
+)
+from repro.ir.types import Array
+from repro.numerics.host_mode import exact_arithmetic
+from repro.targets.tpu_sim import loading
+from repro.targets.tpu_sim.chips import Chip
+from repro.targets.tpu_sim.execution import Execution
+from repro.targets.tpu_sim.faults import FaultError
+from repro.targets.tpu_sim.memory import JUNK
+from repro.targets.tpu_sim.program import Routine
+
+
+class Simulator:
+    """A program on one chip. `routines` stand in the order of `program.kernels`."""
+
+    def __init__(self, program: Program, routines: Sequence[Routine], chip: Chip) -> None:
+        """Raises FaultError where a routine does not fit the chip or the program does not fit its HBM."""
+        self.program, self.chip = program, chip
+        for routine, kernel in zip(routines, program.kernels, strict=True):
+            loading.check(routine, kernel, chip)
+        self._executions = [Execution(routine, chip) for routine in routines]
+        self.calls = [0] * len(routines)
+        """How often each kernel ran, over all runs."""
+        held = sum(buffer.nbytes for buffer in program.buffers if buffer.role != TEMPORARY) + program.arena_bytes
+        if held > chip.hbm_bytes:
+            raise FaultError(
+                "hbm overflow", "the program's buffers do not fit", chip.name, str(held), str(chip.hbm_bytes)
+            )
+        self._parameters: dict[int, Array] = {}
+
+    def set_parameter(self, position: int, value: Array) -> None:
+        """Give a parameter (flat storage array) a value of its own."""
+        self._parameters[position] = value.reshape(-1).copy()
+
+    def parameter(self, position: int) -> Array | None:
+        """A parameter's array, not to be written."""
+        return self._parameters.get(position)
+
+    def run(self, inputs: Sequence[Array], accept: Callable[[Sequence[Array]], None] | None = None) -> list[Array]:
+        """One run on flat storage arrays, inputs by position; outputs in arrays of their own.
+
+        Parameters take their updates at the end, unless `accept`, which sees the outputs first, raises.
+        Raises FaultError.
+        """
+        arrays = [self._array(number, inputs) for number in range(len(self.program.buffers))]
+        with exact_arithmetic():
+            self._steps(self.program.steps, arrays, [])
+        places = {b.position: n for n, b in enumerate(self.program.buffers) if b.role == OUTPUT}
+        outputs = [arrays[places[position]] for position in range(len(places))]
+        if accept is not None:
+            accept(outputs)
+        for parameter, output in self.program.updates:
+            self.set_parameter(parameter, outputs[output])
+        return outputs
+
+    def _array(self, number: int, inputs: Sequence[Array]) -> Array:
+        buffer = self.program.buffers[number]
+        if buffer.role == INPUT:
+            return np.ascontiguousarray(inputs[buffer.position]).reshape(-1)
+        if buffer.role == PARAMETER:
+            return self._parameters[buffer.position]
+        if buffer.role == CONSTANT:
+            return np.frombuffer(self.program.constants[buffer.position], buffer.dtype.storage)
+        junk = np.full(buffer.nbytes, 1 if buffer.dtype.name == "bool" else JUNK, np.uint8)
+        return junk.view(buffer.dtype.storage)
+
+    def _steps(self, steps: Sequence[Step], arrays: list[Array], counters: list[int]) -> None:
+        for step in steps:
+            match step:
+                case Call():
+                    self._call(step, arrays, counters)
+                case CountedLoop():
+                    for at in range(step.count):
+                        self._steps(step.body, arrays, [*counters, at])
+                case While():
+                    at = 0
+                    while at < step.limit and bool(arrays[step.condition][0]):
+                        self._steps(step.body, arrays, [*counters, at])
+                        at += 1
+                case Branch():
+                    side = step.then if bool(arrays[step.condition][0]) else step.otherwise
+                    self._steps(side, arrays, counters)
+
+    def _call(self, step: Call, arrays: list[Array], counters: list[int]) -> None:
+        self.calls[step.kernel] += 1
+        scalars = [counters[depth] for depth in step.scalars]
+        self._executions[step.kernel].run([arrays[number] for number in step.buffers], scalars)
