@@ -124,12 +124,12 @@ class _Emitter:
         serial = stage.axes[: stage.serial]
         apart = not serial or independent_axes(self.kernel) >= frozenset(parallel)
         if apart:
-            with values.loop(bound.grid.blocks, parallel=True) as index:
+            with values.loop(bound.grid.blocks, bound.grid.apart) as index:
                 rows.bind_blocks(values, bound, index)
                 with values.loops(serial):
                     _stores(values, made)
         else:
-            with values.loops(serial), values.loop(bound.grid.blocks, parallel=True) as index:
+            with values.loops(serial), values.loop(bound.grid.blocks, bound.grid.apart) as index:
                 rows.bind_blocks(values, bound, index)
                 _stores(values, made)
 

@@ -1,7 +1,7 @@
 """How the iterations of a nest are laid over lanes and blocks.
 
-Each axis is cut into a block number and a digit of the lane number: axis = block * count + digit, with counts that are powers
-of two. So an offset that is affine in the axes is affine in the bits of the lane, which is what an access pattern is.
+Each axis is cut into a block number and a digit of the lane number: axis = block * count + digit, with counts that are
+powers of two. So an offset that is affine in the axes is affine in the bits of the lane: an access pattern.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ class Grid:
     def blocks(self) -> int:
         return math.prod(cut.blocks for cut in self.cuts)
 
+    @property
+    def apart(self) -> bool:
+        """Whether idle lanes point nowhere that another block's lanes do: they lie beyond the end of the first axis."""
+        return all(cut.count * cut.blocks == cut.axis.extent for cut in self.cuts[1:])
+
 
 def _power(extent: int) -> int:
     """The least power of two that is no less."""
@@ -45,8 +50,8 @@ def _choices(extent: int, room: int, least: int) -> list[int]:
 
 
 def make(axes: Sequence[Axis], lanes: int, fresh: int) -> Grid:
-    """A grid for the axes. Along the last axis, pieces as long as a register's row are kept together; else as few lanes as may
-    be stay idle, and of equal cuts the one with more lanes is taken. The first axis takes what is left.
+    """A grid for the axes. Along the last axis, pieces as long as a register's row are kept together; else as few lanes
+    as may be stay idle, and of equal cuts the one with more lanes is taken. The first axis takes what is left.
 
     `fresh` is a number that no axis has: for the axis of one iteration that stands in where there is none.
     """

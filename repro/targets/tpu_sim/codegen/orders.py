@@ -1,7 +1,7 @@
 """Reductions written in smaller ones, so that code is needed for short ones alone.
 
-A chain over several panels becomes sequential sums of chains of one panel; a sum of several leaves becomes a sum, by the same
-rule, of sums of one leaf.
+A chain over several panels becomes sequential sums of chains of one panel; a sum of several leaves becomes a sum, by
+the same rule, of sums of one leaf.
 """
 
 from __future__ import annotations

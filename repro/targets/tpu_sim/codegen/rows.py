@@ -1,7 +1,7 @@
 """Reductions along lanes: 32 outputs at a time, each with the order's 32 lanes side by side (rule 10).
 
-Lane j of the order takes every 32nd term; lanes are folded by rotating them onto each other. Where any order will do, this one
-does.
+Lane j of the order takes every 32nd term; lanes are folded by rotating them onto each other. Where any order will do,
+this one does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rows:
         values, writer = self.values, self.values.writer
         values.inside = self.bound.inside
         self._lay()
-        with values.loop(self.grid.blocks, parallel=True) as index:
+        with values.loop(self.grid.blocks, self.grid.apart) as index:
             bind_blocks(values, self.bound, index)
             total = writer.constant(self.expr.dtype, identity_bits(self.expr.combiner, self.expr.dtype))
             if self.chunks:

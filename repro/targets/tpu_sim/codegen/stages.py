@@ -1,7 +1,7 @@
 """Kernels cut into stages: each reduction over the axes that it depends on, then what is stored.
 
-A stage is a loop nest of its own whose result lies in VMEM, so a row's maximum is taken once a row and not once an element,
-and a contraction is a stage that the matrix unit can run. Cutting changes no order: a reduction is moved whole.
+A stage is a loop nest of its own whose result lies in VMEM, so a row's maximum is taken once a row and not once an
+element, and a contraction is a stage that the matrix unit can run. Cutting changes no order: reductions move whole.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def cut(kernel: Kernel) -> Stages:
 
 def substitute(roots: Sequence[Expr], values: dict[Axis, Expr]) -> list[Expr]:
     """The expressions with axes replaced by index expressions, in the indices' normal form."""
-    memo: dict[Expr, Expr] = dict(values)
+    memo: dict[Expr, Expr] = {**values}
     for expr in topological(roots):
         if expr not in memo:
             memo[expr] = rebuilt(expr, tuple(memo[child] for child in expr.children))

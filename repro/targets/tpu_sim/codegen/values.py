@@ -1,13 +1,13 @@
 """Expressions as vector instructions.
 
-A value is computed once, in the outermost block in which everything that it depends on is known. Lanes stand for digits of
-axes (`digits`), loop counters for the rest of them. An offset is split into what the scalar core computes and a pattern over
-lanes; where it has no such form the lanes gather.
+A value is computed once, in the outermost block in which everything that it depends on is known. Lanes stand for digits
+of axes (`digits`), loop counters for the rest of them. An offset is split into what the scalar core computes and a
+pattern over lanes; where it has no such form the lanes gather.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -92,14 +92,14 @@ class Values:
         self.digits[axis] = (np.arange(LANES) // step) % axis.extent
 
     @contextmanager
-    def loop(self, count: int, parallel: bool = False) -> Iterator[Index]:
+    def loop(self, count: int, parallel: bool = False) -> Generator[Index]:
         with self.writer.loop(count, parallel) as index:
             self.levels.append(Level(self.writer.sink))
             yield index
             self.levels.pop()
 
     @contextmanager
-    def loops(self, axes: Sequence[Axis]) -> Iterator[None]:
+    def loops(self, axes: Sequence[Axis]) -> Generator[None]:
         """A nest of loops in order, one for each axis that has more than one value."""
         if not axes:
             yield
@@ -116,7 +116,7 @@ class Values:
                 yield
 
     @contextmanager
-    def at(self, level: int) -> Iterator[None]:
+    def at(self, level: int) -> Generator[None]:
         """Statements go to that block for a while."""
         levels, sink = self.levels, self.writer.sink
         self.levels, self.writer.sink = levels[: level + 1], levels[level].sink
@@ -400,7 +400,7 @@ class Values:
         """Write from the lanes that stand for iterations, where the conditions hold."""
         area, mask, place = self.areas[buffer], self._mask(*conditions, self.inside), self.place(offset)
         where = None if mask is None else mask.reg
-        if place is not None:
+        if place is not None and self._reaches(buffer, offset):
             start, pattern = place
             target = vmem(area, start)
             self.writer.put(isa.Store(target, source.dtype, source.reg, _aligned(start, pattern), where))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -10,7 +10,18 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.operands import LANES, Index, Reg, counter
-from repro.targets.tpu_sim.program import TILE_BYTES, Area, Argument, Bundle, Loop, Routine, Statement, Table, WhenAny
+from repro.targets.tpu_sim.program import (
+    TILE_BYTES,
+    Area,
+    Argument,
+    Bundle,
+    Loop,
+    Routine,
+    Statement,
+    Table,
+    WhenAny,
+    instructions,
+)
 
 
 @dataclass(frozen=True)
@@ -95,17 +106,18 @@ class Writer:
         return target
 
     @contextmanager
-    def loop(self, count: int, parallel: bool = False) -> Iterator[Index]:
-        """A block that is run for counter = 0 .. count-1; gives the counter."""
+    def loop(self, count: int, parallel: bool = False) -> Generator[Index]:
+        """A block that is run for counter = 0 .. count-1; gives the counter. `parallel` where that can be seen from the
+        block: not if data say where it writes what it also reads."""
         outer, name = self.sink, self.counter()
         self.sink = []
         yield counter(name)
         body, self.sink = tuple(self.sink), outer
         if body:
-            self.sink.append(Loop(name, count, parallel, body))
+            self.sink.append(Loop(name, count, parallel and not _mixed(body), body))
 
     @contextmanager
-    def when_any(self, mask: Val) -> Iterator[None]:
+    def when_any(self, mask: Val) -> Generator[None]:
         outer = self.sink
         self.sink = []
         yield
@@ -121,3 +133,21 @@ class Writer:
             address += -(-elements * dtype.bytes // TILE_BYTES) * TILE_BYTES
         parts = (arguments, self.kernel.scalars, tuple(areas), tuple(self._tables))
         return Routine(name, *parts, self.semaphores, tuple(self.body))
+
+
+def _mixed(body: tuple[Statement, ...]) -> bool:
+    """Whether data say which elements of an area are read or written, and others of its accesses write it."""
+    gathered, scattered, loaded, stored = (set[int]() for _ in range(4))
+    for each in instructions(body):
+        match each:
+            case isa.Gather():
+                gathered.add(each.source.number)
+            case isa.Scatter():
+                scattered.add(each.target.number)
+            case isa.Load():
+                loaded.add(each.source.number)
+            case isa.Store():
+                stored.add(each.target.number)
+            case _:
+                pass
+    return bool(gathered & (scattered | stored) or scattered & (loaded | stored))

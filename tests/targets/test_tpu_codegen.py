@@ -1,0 +1,55 @@
+"""Code for the simulated TPU: every op's samples and random graphs give the reference's bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from passes import pipeline
+from passes.lower import lower
+from passes.prepare import expand
+from repro.ir.program import Program
+from repro.ir.types import Array
+from repro.ops.record import Sample, evaluate
+from repro.targets.tpu_sim.chips import chip
+from repro.targets.tpu_sim.codegen.emit import emit
+from repro.targets.tpu_sim.program import parse_routine
+from repro.targets.tpu_sim.simulator import Simulator
+from tests.ops.samples import IDS, SAMPLES, graph_of, operands_of
+from tests.targets.random_graphs import Case, cases
+from tests.targets.test_random_graphs import UNDISTURBED, compare
+
+CHIPS = ("v5e", "v6e")
+
+
+def run(program: Program, inputs: list[Array], name: str) -> list[Array]:
+    """The program's outputs, by routines that went through their text."""
+    routines = [parse_routine(emit(kernel, chip(name)).text) for kernel in program.kernels]
+    return Simulator(program, routines, chip(name)).run([each.reshape(-1) for each in inputs])
+
+
+@pytest.mark.parametrize(("name", "number", "sample"), SAMPLES, ids=IDS)
+def test_an_op_gives_the_references_bits(name: str, number: int, sample: Sample) -> None:
+    graph, operands = graph_of(sample), operands_of(name, number, sample)
+    expected = evaluate(graph, operands)[0]
+    found = run(lower(expand(graph)), operands, CHIPS[number % 2])[0]
+    assert found.tobytes() == expected.tobytes()
+
+
+def check(case: Case, name: str) -> None:
+    inputs = case.inputs()
+    wanted = evaluate(case.graph, inputs)
+    compare(case, run(pipeline.run(case.graph).program, list(inputs), name), wanted, name)
+
+
+@given(case=cases())
+@settings(UNDISTURBED, max_examples=30)
+def test_random_graphs_give_the_references_bits(case: Case) -> None:
+    check(case, CHIPS[case.seed % 2])
+
+
+@pytest.mark.full
+@given(case=cases(most=14))
+@settings(UNDISTURBED, max_examples=600)
+def test_many_random_graphs_give_the_references_bits(case: Case) -> None:
+    check(case, CHIPS[case.seed % 2])
