@@ -29,7 +29,7 @@ def guard(expr: Expr, condition: Expr) -> Expr:
             return found
         children = tuple(visit(child) for child in part.children)
         if isinstance(part, Load):
-            when = condition if part.when is None else ix.both(part.when, condition)
+            when = condition if part.when is None else ix.both(children[1], condition)
             made: Expr = load(part.dtype, part.buffer, children[0], when)
         elif isinstance(part, Reduce):
             made = Reduce(part.dtype, part.fields, children)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from passes import pipeline
 from passes.lower import lower
 from passes.prepare import expand
+from repro.ir.graph import Graph, argument
 from repro.ir.program import Program
-from repro.ir.types import Array
+from repro.ir.types import BOOL, I64, Array, TensorType
+from repro.ops import gather
 from repro.ops.record import Sample, evaluate
+from repro.targets import interpreter
 from repro.targets.tpu_sim.chips import chip
 from repro.targets.tpu_sim.codegen.emit import emit
 from repro.targets.tpu_sim.program import parse_routine
@@ -53,3 +57,19 @@ def test_random_graphs_give_the_references_bits(case: Case) -> None:
 @settings(UNDISTURBED, max_examples=600)
 def test_many_random_graphs_give_the_references_bits(case: Case) -> None:
     check(case, CHIPS[case.seed % 2])
+
+
+# ── what was found, minimised ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("first", [-2, 0, 1])
+def test_a_gather_by_gathered_indices_reads_inside_its_tables(first: int) -> None:
+    """The index of the outer gather is read under the inner one's condition too."""
+    kinds = (TensorType(BOOL, (1,)), TensorType(I64, (0, 1)), TensorType(I64, (1,)))
+    table, indices, place = (argument(number, kind) for number, kind in enumerate(kinds))
+    graph = Graph(kinds, (gather(gather(table, indices, (0,)), place, (0,)),))
+    inputs = [np.ones(1, np.bool_), np.zeros((0, 1), np.int64), np.array([first], np.int64)]
+    program = pipeline.run(graph).program
+    wanted = evaluate(graph, inputs)[0]
+    assert interpreter.run(program, inputs)[0].tobytes() == wanted.tobytes()
+    assert run(program, inputs, "v5e")[0].tobytes() == wanted.tobytes()
