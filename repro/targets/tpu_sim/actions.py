@@ -23,6 +23,7 @@ from repro.targets.tpu_sim.isa import (
     Load,
     Lookup,
     Matmul,
+    Move,
     Push,
     Rotate,
     Scatter,
@@ -55,6 +56,8 @@ def decode(instruction: Instruction, routine: Routine, chip: Chip, where: str) -
                 raise FaultError("out of range", f"there is no table t{instruction.table}", where)
             value = instruction.meaning(routine.tables[instruction.table].entries).stores[0].value
             return _lanewise(value, instruction.target, [(instruction.source, instruction.index)], where)
+        case Move():
+            return _move(instruction, where)
         case Rotate():
             return _rotate(instruction, where)
         case Load():
@@ -138,6 +141,13 @@ def _lanewise(value: Expr, target: Reg, operands: list[tuple[Reg, DType]], where
         result = np.empty((rows, LANES), storage)
         helper(*[array.ctypes.data for array in arrays], result.ctypes.data, rows)
         frame.registers[target.number] = result
+
+    return run
+
+
+def _move(instruction: Move, where: str) -> Action:
+    def run(frame: Frame) -> None:
+        frame.registers[instruction.target.number] = frame.read(instruction.source, instruction.dtype, where)
 
     return run
 

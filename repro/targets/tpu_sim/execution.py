@@ -120,7 +120,8 @@ class Execution:
             mask = frame.full(branch.mask, BOOL, where)
             iterations = np.flatnonzero(mask.any(axis=1))
             self.taken[number] += len(iterations)
-            frame.ensure(types)
+            if not len(iterations):
+                frame.ensure(types)
             _among(frame, iterations, sorted({*live, *types}), sorted(types), steps)
 
         return run

@@ -373,6 +373,33 @@ class Transpose(Instruction):
         return Kernel(buffers, (), (r, c), 0, (loops.Store(1, place, value),))
 
 
+@dataclass(frozen=True)
+class Move(Instruction):
+    """`target = source`, one of them a spill slot: registers from 64 on are tiles of VMEM that only this touches."""
+
+    target: Reg
+    dtype: DType
+    source: Reg
+    when: Index | None = None
+    mnemonic = "move"
+    unit = "load"
+
+    @property
+    def reads(self) -> tuple[Reg, ...]:
+        return (self.source,)
+
+    @property
+    def writes(self) -> Reg:
+        return self.target
+
+    def cost(self) -> Cost:
+        spills = self.target.number >= op.REGISTERS
+        return Cost("store" if spills else "load", busy=max(1, self.dtype.bits // 32))
+
+    def meaning(self) -> Kernel:
+        return _kernel([_array(self.dtype), _array(self.dtype, writable=True)], _LANE, loops.load(self.dtype, 0, _LANE))
+
+
 # ── matrix unit ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -492,7 +519,7 @@ class Wait(Instruction):
 CODES: dict[str, type[Any]] = {
     code.mnemonic: code
     for code in (
-        Constant, Iota, Alu, Lookup, Load, Store, Gather, Scatter, Rotate, Transpose, Push, Matmul, Dma, Wait,
+        Constant, Iota, Alu, Lookup, Load, Store, Gather, Scatter, Rotate, Transpose, Move, Push, Matmul, Dma, Wait,
     )
 }  # fmt: skip
 

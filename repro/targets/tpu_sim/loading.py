@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from repro.ir.loops import Kernel
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.faults import FaultError
-from repro.targets.tpu_sim.isa import instruction_text
-from repro.targets.tpu_sim.operands import LANES
+from repro.targets.tpu_sim.isa import Move, instruction_text
+from repro.targets.tpu_sim.operands import LANES, REGISTERS
 from repro.targets.tpu_sim.program import TILE_BYTES, Bundle, Loop, Routine, Statement, WhenAny
 
 
@@ -55,6 +55,10 @@ def _bundle(routine: Routine, bundle: Bundle, chip: Chip) -> None:
     for instruction in bundle.instructions:
         used = {reg.number for reg in instruction.reads}
         target = instruction.writes
+        named = used | (set() if target is None else {target.number})
+        if any(number >= REGISTERS for number in named) and not isinstance(instruction, Move):
+            where = f"{routine.name}: {instruction_text(instruction)}"
+            raise FaultError("register file", f"uses r{max(named)}", where, expected=f"below r{REGISTERS}")
         if written & used or (target is not None and target.number in written):
             where = f"{routine.name}: {instruction_text(instruction)}"
             raise FaultError("bundle", "depends on another instruction of its bundle", where)

@@ -12,11 +12,13 @@ from repro.ir.types import BY_NAME, DType
 SUBLANES, COLUMNS = 8, 128
 LANES = SUBLANES * COLUMNS
 """Elements of a vector register: 8 sublanes of 128."""
+REGISTERS = 64
+"""The register file; numbers from here on are spill slots."""
 
 
 @dataclass(frozen=True)
 class Reg:
-    """A vector register: 1024 elements of one type. 32 bits a lane; a 64-bit element takes two registers."""
+    """A vector register: 1024 elements of one type. 32 bits a lane; 64-bit elements take this one and the next."""
 
     number: int
 

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from repro.ir.types import BY_NAME, DType
 from repro.targets.tpu_sim.isa import Instruction, instruction_text, parse_instruction
-from repro.targets.tpu_sim.operands import Reg, parse_reg
+from repro.targets.tpu_sim.operands import REGISTERS, Reg, parse_reg
 
 TILE_BYTES = 4096
 """VMEM is given out in tiles of 8 x 128 words."""
@@ -108,10 +108,16 @@ class Routine:
         """sha256 (hex) of the text form."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @cached_property
+    def spill_slots(self) -> int:
+        """Spill slots in use: registers beyond the file."""
+        numbers = (reg.number for each in instructions(self.body) if (reg := each.writes) is not None)
+        return max(0, max(numbers, default=-1) + 1 - REGISTERS)
+
     @property
     def vmem_bytes(self) -> int:
-        """The end of the last area."""
-        return max((area.end for area in self.areas), default=0)
+        """The end of the last area, and the spill slots after it (two tiles each, for 64-bit elements)."""
+        return max((area.end for area in self.areas), default=0) + 2 * TILE_BYTES * self.spill_slots
 
 
 def single(*instructions: Instruction) -> tuple[Statement, ...]:

@@ -15,6 +15,7 @@ from repro.targets.tpu_sim.codegen.orders import shorten
 from repro.targets.tpu_sim.codegen.stages import Stage, loads, substitute
 from repro.targets.tpu_sim.codegen.values import Values
 from repro.targets.tpu_sim.codegen.writer import Writer
+from repro.targets.tpu_sim.finishing import finish
 from repro.targets.tpu_sim.operands import LANES, Dim, Index, hbm, vmem
 from repro.targets.tpu_sim.program import Routine
 
@@ -25,7 +26,7 @@ def routine_name(kernel: Kernel) -> str:
 
 def emit(kernel: Kernel, chip: Chip) -> Routine:
     """The routine of a kernel for a chip."""
-    return _Emitter(kernel, chip).routine()
+    return finish(_Emitter(kernel, chip).routine(), chip)
 
 
 class _Emitter:
