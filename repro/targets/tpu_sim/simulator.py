@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +27,9 @@ from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.execution import Execution
 from repro.targets.tpu_sim.faults import FaultError
 from repro.targets.tpu_sim.memory import JUNK
+from repro.targets.tpu_sim.profile import Profile, profile
 from repro.targets.tpu_sim.program import Routine
+from repro.targets.tpu_sim.timing import Timing, time_routine
 
 
 class Simulator:
@@ -38,14 +41,23 @@ class Simulator:
         for routine, kernel in zip(routines, program.kernels, strict=True):
             loading.check(routine, kernel, chip)
         self._executions = [Execution(routine, chip) for routine in routines]
-        self.calls = [0] * len(routines)
-        """How often each kernel ran, over all runs."""
+        self._trace: list[tuple[int, tuple[int, ...]]] = []
+        """Calls of the last run: kernel, and how many iterations went into each of its `when_any`."""
         held = sum(buffer.nbytes for buffer in program.buffers if buffer.role != TEMPORARY) + program.arena_bytes
         if held > chip.hbm_bytes:
             raise FaultError(
                 "hbm overflow", "the program's buffers do not fit", chip.name, str(held), str(chip.hbm_bytes)
             )
         self._parameters: dict[int, Array] = {}
+
+    def profile(self) -> Profile:
+        """What the last run took."""
+        routines = [execution.routine for execution in self._executions]
+        return profile(self.chip, routines, self._timings, self._trace)
+
+    @cached_property
+    def _timings(self) -> list[Timing]:
+        return [time_routine(execution.routine, self.chip) for execution in self._executions]
 
     def set_parameter(self, position: int, value: Array) -> None:
         """Give a parameter (flat storage array) a value of its own."""
@@ -62,6 +74,7 @@ class Simulator:
         Raises FaultError.
         """
         arrays = [self._array(number, inputs) for number in range(len(self.program.buffers))]
+        self._trace.clear()
         with exact_arithmetic():
             self._steps(self.program.steps, arrays, [])
         places = {b.position: n for n, b in enumerate(self.program.buffers) if b.role == OUTPUT}
@@ -101,6 +114,8 @@ class Simulator:
                     self._steps(side, arrays, counters)
 
     def _call(self, step: Call, arrays: list[Array], counters: list[int]) -> None:
-        self.calls[step.kernel] += 1
-        scalars = [counters[depth] for depth in step.scalars]
-        self._executions[step.kernel].run([arrays[number] for number in step.buffers], scalars)
+        execution, scalars = self._executions[step.kernel], [counters[depth] for depth in step.scalars]
+        before = tuple(execution.taken.values())
+        execution.run([arrays[number] for number in step.buffers], scalars)
+        taken = (now - then for now, then in zip(execution.taken.values(), before, strict=True))
+        self._trace.append((step.kernel, tuple(taken)))
