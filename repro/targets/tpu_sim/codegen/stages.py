@@ -6,14 +6,15 @@ element, and a contraction is a stage that the matrix unit can run. Cutting chan
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from passes.collapse import rebuilt
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Store, load, topological
+from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Store, apply, const, load, topological
 from repro.ir.types import DType
+from repro.targets.tpu_sim.codegen import contractions
+from repro.targets.tpu_sim.codegen.contractions import Contraction
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,18 @@ class Stage:
     axes: tuple[Axis, ...]
     serial: int
     stores: tuple[Store, ...]
+    contraction: Contraction | None = None
+    """The only store's value, where the matrix unit is to compute it."""
+
+    @property
+    def roots(self) -> list[Expr]:
+        return [expr for store in self.stores for expr in store.expressions]
 
     @property
     def reduce(self) -> Reduce | None:
         """The reduction that the stage computes, where that is all it does."""
         value = self.stores[0].value
         return value if len(self.stores) == 1 and isinstance(value, Reduce) else None
-
-    @property
-    def iterations(self) -> int:
-        return math.prod(axis.extent for axis in self.axes)
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,24 @@ class _Cutter:
         self.stages: list[Stage] = []
         self.areas: list[Area] = []
 
-    def stored(self, value: Reduce, axes: tuple[Axis, ...]) -> Expr:
-        """The reduction over the axes that it depends on, computed by a stage; where it is read."""
-        used = tuple(axis for axis in axes if axis in value.free)
-        place = ix.linear(used, [axis.extent for axis in used])
+    def stored(self, value: Reduce) -> Expr:
+        """The reduction over the axes that it depends on, computed by a stage; how it is read."""
+        axes = tuple(axis for axis in self.kernel.axes if axis in value.free)
+        found = contractions.find(value, axes, _beside(self.kernel))
+        place, elements = contractions.flat(axes), contractions.extent_of(axes)
+        if found is not None:
+            place, elements = found.result.offset, found.result.elements
         number = len(self.kernel.buffers) + len(self.areas)
-        self.stages.append(Stage(used, 0, (Store(number, place, value),)))
-        self.areas.append(Area(value.dtype, math.prod(axis.extent for axis in used)))
-        return load(value.dtype, number, place)
+        self.stages.append(Stage(axes, 0, (Store(number, place, value),), found))
+        self.areas.append(Area(value.dtype, elements))
+        made = load(value.dtype, number, place)
+        return made if found is None else apply("add", made, const(value.dtype, 0))
+
+
+def _beside(kernel: Kernel) -> Axis | None:
+    """The axis along which what is stored lies side by side."""
+    offset = kernel.stores[0].offset
+    return next((axis for axis in kernel.axes if axis.extent > 3 and ix.coefficient(offset, axis) == 1), None)
 
 
 def cut(kernel: Kernel) -> Stages:
@@ -80,7 +93,7 @@ def cut(kernel: Kernel) -> Stages:
     for expr in kernel.expressions:
         made = rebuilt(expr, tuple(memo[child] for child in expr.children))
         if isinstance(made, Reduce) and made.free <= every:
-            made = cutter.stored(made, kernel.axes)
+            made = cutter.stored(made)
         memo[expr] = made
     stores = tuple(
         Store(s.buffer, memo[s.offset], memo[s.value], None if s.when is None else memo[s.when]) for s in kernel.stores

@@ -1,0 +1,158 @@
+"""Contractions on the matrix unit: chains of a panel each from operands in VMEM, panels and blocks added in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from repro.ir.types import F32, DType
+from repro.targets.tpu_sim import isa
+from repro.targets.tpu_sim.chips import Chip
+from repro.targets.tpu_sim.codegen.contractions import Contraction, Matrix, extent_of
+from repro.targets.tpu_sim.codegen.writer import Writer
+from repro.targets.tpu_sim.operands import COLUMNS, LANES, Index, Ref, Term, vmem
+
+
+def tiles(writer: Writer, extent: int, size: int, body: Callable[[Index, Index, int], None]) -> None:
+    """body(start, number, length) for pieces of `size`, in a loop, and for what is left of them."""
+    whole, rest = divmod(extent, size)
+    if whole == 1:
+        body(Index(), Index(), size)
+    elif whole:
+        with writer.loop(whole) as number:
+            body(number * size, number, size)
+    if rest:
+        body(Index(whole * size), Index(whole), rest)
+
+
+@contextmanager
+def each(writer: Writer, count: int) -> Generator[Index]:
+    """The block once for each number below the count."""
+    if count == 1:
+        yield Index()
+        return
+    with writer.loop(count) as number:
+        yield number
+
+
+def turn(writer: Writer, dtype: DType, source: int, target: int, matrix: Matrix, turned: Matrix) -> None:
+    """Lines become places: `turned` of the target area is the transpose of `matrix` in the source area."""
+    lines, places = extent_of(matrix.lines), extent_of(matrix.places)
+    with each(writer, extent_of(matrix.batch)) as batch:
+
+        def row(start: Index, _: Index, rows: int) -> None:
+            def tile(column: Index, __: Index, columns: int) -> None:
+                read = vmem(source, batch * matrix.stride + start * matrix.pitch + column)
+                written = vmem(target, batch * turned.stride + column * turned.pitch + start)
+                writer.put(isa.Transpose(written, turned.pitch, dtype, read, matrix.pitch, rows, columns))
+
+            tiles(writer, places, COLUMNS, tile)
+
+        tiles(writer, lines, COLUMNS, row)
+
+
+class Chains:
+    """The matrix unit's part of one contraction. Areas: data [batch, row, k], weights [batch, column, k] if `turned`,
+    else [batch, k, column], valid bits as the data, sums [batch, row, column]."""
+
+    def __init__(self, writer: Writer, chip: Chip, contraction: Contraction) -> None:
+        self.writer, self.chip, self.contraction = writer, chip, contraction
+        self.k = extent_of(contraction.terms)
+        self.rows, self.columns = extent_of(contraction.rows), extent_of(contraction.columns)
+        self.sums = contraction.sums
+
+    def emit(self, total: int, data: int, weights: int, turned: bool, valid: int | None) -> None:
+        """The whole contraction into the area `total`, but for the last + 0.0."""
+        self.data, self.weights, self.turned, self.valid = data, weights, turned, valid
+        c, order = self.contraction, self.contraction.chain
+        self.layout = Matrix(c.batch, c.rows, c.terms)
+        self.held = Matrix(c.batch, c.columns, c.terms) if turned else Matrix(c.batch, c.terms, c.columns)
+        block = order.panel * order.panels_per_block
+        self._scratch = None if self.k <= order.panel else self._area()
+        blocks = None if self.k <= block else self._area()
+        self._block(total, Index(), min(self.k, block))
+        whole, rest = divmod(self.k, block)
+        if blocks is not None and whole > 1:
+            with each(self.writer, whole - 1) as number:
+                self._block(blocks, (number + 1) * block, block)
+                self._add(total, blocks)
+        if blocks is not None and rest:
+            self._block(blocks, Index(whole * block), rest)
+            self._add(total, blocks)
+
+    def _area(self) -> int:
+        return self.writer.area(F32, self.sums.elements)
+
+    def _block(self, target: int, start: Index, terms: int) -> None:
+        """The sum of a block's panels, in order, from the first."""
+        size = self.contraction.chain.panel
+        whole, rest = divmod(terms, size)
+        self._panel(target, start, size if whole else rest)
+        if whole > 1 and self._scratch is not None:
+            with each(self.writer, whole - 1) as number:
+                self._panel(self._scratch, start + (number + 1) * size, size)
+                self._add(target, self._scratch)
+        if whole and rest and self._scratch is not None:
+            self._panel(self._scratch, start + whole * size, rest)
+            self._add(target, self._scratch)
+
+    def _add(self, total: int, part: int) -> None:
+        """total += part, element by element."""
+        writer = self.writer
+        with writer.loop(writer.size(total) // LANES, parallel=True) as number:
+            a, b = writer.register(F32), writer.register(F32)
+            writer.put(isa.Load(a.reg, F32, vmem(total, number * LANES)))
+            writer.put(isa.Load(b.reg, F32, vmem(part, number * LANES)))
+            writer.put(isa.Store(vmem(total, number * LANES), F32, writer.alu("add", F32, a, b).reg))
+
+    def _panel(self, target: int, start: Index, terms: int) -> None:
+        """One chain for each output: columns in tiles of the array, dealt to the units; k in tiles, sums carried on."""
+        writer, side = self.writer, self.chip.array
+        with each(writer, extent_of(self.contraction.batch)) as batch:
+
+            def column(first: Index, number: Index, width: int) -> None:
+                sums = vmem(target, batch * self.sums.stride + first)
+                self._chain(sums, batch, first, width, self._unit(number), start, terms)
+
+            tiles(writer, self.columns, side, column)
+
+    def _unit(self, number: Index) -> Index:
+        units = self.chip.matrix_units
+        if not number.terms:
+            return Index(number.constant % units)
+        (term,) = number.terms
+        return Index(0, (Term(term.counter, 1, term.divisor, units),))
+
+    def _chain(self, sums: Ref, batch: Index, first: Index, width: int, unit: Index, start: Index, terms: int) -> None:
+        side = self.chip.array
+        whole, rest = divmod(terms, side)
+        self._tile(sums, batch, first, width, unit, start, Index(), side if whole else rest, fresh=True)
+        if whole > 1:
+            with each(self.writer, whole - 1) as number:
+                slot = Index(1) if not number.terms else Index(0, (Term(number.terms[0].counter, 1, 1, 2),)) * -1 + 1
+                self._tile(sums, batch, first, width, unit, start + (number + 1) * side, slot, side)
+        if whole and rest:
+            self._tile(sums, batch, first, width, unit, start + whole * side, Index(whole % 2), rest)
+
+    def _tile(
+        self,
+        sums: Ref,
+        batch: Index,
+        first: Index,
+        width: int,
+        unit: Index,
+        k: Index,
+        slot: Index,
+        depth: int,
+        fresh: bool = False,
+    ) -> None:
+        """Weights into one slot while the other may be at work, then all rows through them."""
+        line = first * self.held.pitch + k if self.turned else k * self.held.pitch + first
+        weights = vmem(self.weights, batch * self.held.stride + line)
+        self.writer.put(isa.Push(unit, slot, F32, weights, self.held.pitch, depth, width, self.turned))
+        place = batch * self.layout.stride + k
+        valid = None if self.valid is None else vmem(self.valid, place)
+        data = vmem(self.data, place)
+        self.writer.put(
+            isa.Matmul(unit, slot, F32, sums, self.sums.pitch, fresh, data, self.layout.pitch, self.rows, valid)
+        )
