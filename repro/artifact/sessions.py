@@ -14,7 +14,7 @@ from repro.ir.graph import Graph
 from repro.ir.types import Array, TensorType, parse_type, to_face, to_storage
 from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.record import evaluate
-from repro.targets.protocol import Accept, Executable
+from repro.targets.protocol import Accept, Executable, Profile, Profiled
 
 
 class ReferenceExecutable:
@@ -108,6 +108,13 @@ class Session:
             kind = parse_type(value.type)
             outputs[value.name] = to_face(array.reshape(kind.shape), kind.dtype)
         return outputs
+
+    def profile(self) -> Profile:
+        """What the last run took. Raises ReproError for a target that does not know."""
+        if not isinstance(self._executable, Profiled):
+            advice = "--target tpu-sim, or another simulator"
+            raise ReproError("this target has no profile of a run", next=advice)
+        return self._executable.profile()
 
     def _accept(self, results: Sequence[Array]) -> None:
         if self.entry.index_checks:

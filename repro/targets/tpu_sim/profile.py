@@ -98,6 +98,12 @@ class Profile:
         chip = self.chip
         return self.counts["products"] / max(1, self.cycles * chip.matrix_units * chip.array**2)
 
+    def page(self, title: str) -> str:
+        """One HTML page. Raises ReproError where Jinja2 is not installed."""
+        from repro.targets.tpu_sim.page import render  # which draws profiles
+
+        return render(self, title)
+
     def document(self) -> dict[str, Any]:
         """As JSON: times in seconds, energy in joules, the rest as counted."""
         chip = self.chip
