@@ -209,9 +209,8 @@ def run(
             found_profile = session.profile()
             html = Path(profile).suffix == ".html"
             title = f"{entry} on {artifact.target_name(target)}"
-            write_text(
-                profile, found_profile.page(title) if html else json.dumps(found_profile.document(), indent=2) + "\n"
-            )
+            text = found_profile.page(title) if html else json.dumps(found_profile.document(), indent=2) + "\n"
+            write_text(Path(profile), text)
         return outputs
 
 

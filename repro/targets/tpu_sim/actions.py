@@ -27,6 +27,7 @@ from repro.targets.tpu_sim.isa import (
     Push,
     Rotate,
     Scatter,
+    Send,
     Store,
     Transpose,
     Wait,
@@ -74,13 +75,13 @@ def decode(instruction: Instruction, routine: Routine, chip: Chip, where: str) -
             return push(instruction, chip, where)
         case Matmul():
             return matmul(instruction, chip, where)
-        case Dma() | Wait():
+        case Dma() | Send() | Wait():
             return _transfer(instruction, where)
         case _:
             raise FaultError("out of range", "unknown instruction", where)
 
 
-def _transfer(instruction: Dma | Wait, where: str) -> Action:
+def _transfer(instruction: Dma | Send | Wait, where: str) -> Action:
     semaphore, text = evaluator(instruction.semaphore), instruction_text(instruction)
 
     def run(frame: Frame) -> None:
@@ -88,6 +89,8 @@ def _transfer(instruction: Dma | Wait, where: str) -> Action:
             raise FaultError("parallel loop", "a transfer or a wait inside a parallel loop", where)
         if isinstance(instruction, Dma):
             frame.memory.start(instruction, frame.counters, text, where)
+        elif isinstance(instruction, Send):
+            frame.memory.send(instruction, frame.counters, text, where)
         else:
             frame.memory.wait(semaphore(frame.counters), instruction.count, where)
 

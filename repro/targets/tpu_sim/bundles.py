@@ -20,6 +20,7 @@ from repro.targets.tpu_sim.isa import (
     Matmul,
     Push,
     Scatter,
+    Send,
     Store,
     Transpose,
     Wait,
@@ -188,7 +189,7 @@ def touched(instruction: Instruction, narrow: Set[int] = frozenset()) -> tuple[l
             writes += [instruction.sums.name, "weights"]
             reads += [instruction.data.name, "transfers"]
             reads += [] if instruction.valid is None else [instruction.valid.name]
-        case Dma() | Wait():
+        case Dma() | Send() | Wait():
             writes.append("transfers")
         case _:
             pass

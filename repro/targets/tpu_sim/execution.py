@@ -39,11 +39,15 @@ class Execution:
 
     def run(self, arguments: Sequence[Array], counters: Sequence[int] = ()) -> None:
         """One call, on flat storage arrays, in place. Raises FaultError."""
-        memory = Memory(self.routine, arguments)
-        frame = Frame({f"s{number}": value for number, value in enumerate(counters)}, 1, {}, memory, {})
+        frame = self.begin(arguments, counters)
         for step in self.steps:
             step(frame)
-        memory.finish(self.routine.name)
+        frame.memory.finish(self.routine.name)
+
+    def begin(self, arguments: Sequence[Array], counters: Sequence[int]) -> Frame:
+        """The state before the first step."""
+        memory = Memory(self.routine, arguments)
+        return Frame({f"s{number}": value for number, value in enumerate(counters)}, 1, {}, memory, {})
 
     def _body(self, body: Sequence[Statement]) -> list[Step]:
         steps = list[Step]()

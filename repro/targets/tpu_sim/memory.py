@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from repro.ir.types import Array
 from repro.targets.tpu_sim.faults import FaultError
-from repro.targets.tpu_sim.isa import Dma
+from repro.targets.tpu_sim.isa import Dma, Send
 from repro.targets.tpu_sim.operands import Ref
 from repro.targets.tpu_sim.program import Area, Routine
 
@@ -48,13 +48,16 @@ class Box:
         return bool(np.intersect1d(self.elements(), other.elements()).size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Flight:
-    """A copy that no wait has taken yet."""
+    """A copy that no wait has taken yet, and the arrays here that it reads or writes.
+
+    What came from another chip has left that one: its reading there ends with the wait here.
+    """
 
     text: str
-    source: tuple[str, Box]
-    target: tuple[str, Box]
+    names: frozenset[str]
+    sent: tuple[Memory, Flight] | None = None
 
 
 class Memory:
@@ -65,6 +68,8 @@ class Memory:
         self.arrays: dict[str, Array] = {f"b{n}": array for n, array in enumerate(arguments)}
         for number, area in enumerate(routine.areas):
             self.arrays[f"v{number}"] = _junk(area)
+        self.peers: Sequence[Memory] = ()
+        """Memories of the chips that run the routine together, by number; this one among them."""
         self.waiting: list[deque[Flight]] = [deque() for _ in range(routine.semaphores)]
         self.flying: dict[str, list[tuple[Box, bool, Flight]]] = {}
         """Boxes in flight by array; true where the copy writes them."""
@@ -99,7 +104,7 @@ class Memory:
         source = Box(dma.source.offset.value(counters), counts, tuple(dim.source for dim in dma.dims))
         target = Box(dma.target.offset.value(counters), counts, tuple(dim.target for dim in dma.dims))
         self._typed(dma, where)
-        flight = Flight(text, (dma.source.name, source), (dma.target.name, target))
+        flight = Flight(text, frozenset({dma.source.name, dma.target.name}))
         self.semaphore(dma.semaphore.value(counters), where).append(flight)
         if 0 in counts:
             return 0
@@ -110,6 +115,27 @@ class Memory:
         self.flying.setdefault(dma.source.name, []).append((source, False, flight))
         self.flying.setdefault(dma.target.name, []).append((target, True, flight))
         return read.size
+
+    def send(self, send: Send, counters: Mapping[str, int], text: str, where: str) -> None:
+        """Copies to another chip's VMEM at once; in flight here and there until waits take it."""
+        number = send.chip.value(counters)
+        if not 0 <= number < len(self.peers) or self.peers[number] is self:
+            raise FaultError("out of range", f"sends to chip {number} of {len(self.peers)}", where)
+        peer = self.peers[number]
+        source = Box(send.source.offset.value(counters), (send.count,), (1,))
+        target = Box(send.target.offset.value(counters), (send.count,), (1,))
+        for memory, ref, box, writes in ((self, send.source, source, False), (peer, send.target, target, True)):
+            memory.typed(ref, send.dtype.storage, where)
+            memory.touch(ref.name, box, writes, where)
+        read = self.view(send.source.name, source, where)
+        np.copyto(peer.view(send.target.name, target, where), read)
+        number = send.semaphore.value(counters)
+        leaving = Flight(text, frozenset({send.source.name}))
+        arriving = Flight(text, frozenset({send.target.name}), (self, leaving))
+        self.semaphore(number, where).append(leaving)
+        peer.semaphore(number, where).append(arriving)
+        self.flying.setdefault(send.source.name, []).append((source, False, leaving))
+        peer.flying.setdefault(send.target.name, []).append((target, True, arriving))
 
     def _typed(self, dma: Dma, where: str) -> None:
         for ref in (dma.source, dma.target):
@@ -139,10 +165,14 @@ class Memory:
             what = f"waits for {count} copies on semaphore {number}, which gets {len(queue)}"
             raise FaultError("semaphore", what, where, expected="as many copies as are waited for")
         for _ in range(count):
-            self._land(queue.popleft())
+            flight = queue.popleft()
+            self._land(flight)
+            if flight.sent is not None:
+                sender, leaving = flight.sent
+                sender._land(leaving)
 
     def _land(self, flight: Flight) -> None:
-        for name in {flight.source[0], flight.target[0]}:
+        for name in flight.names:
             left = [entry for entry in self.flying.get(name, ()) if entry[2] is not flight]
             if left:
                 self.flying[name] = left
