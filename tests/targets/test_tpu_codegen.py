@@ -16,6 +16,7 @@ from repro.ops import gather
 from repro.ops.record import Sample, evaluate
 from repro.targets import interpreter
 from repro.targets.tpu_sim.chips import chip
+from repro.targets.tpu_sim.codegen import chunks
 from repro.targets.tpu_sim.codegen.emit import emit
 from repro.targets.tpu_sim.program import parse_routine
 from repro.targets.tpu_sim.simulator import Simulator
@@ -26,9 +27,9 @@ from tests.targets.test_random_graphs import UNDISTURBED, compare
 CHIPS = ("v5e", "v6e")
 
 
-def run(program: Program, inputs: list[Array], name: str) -> list[Array]:
+def run(program: Program, inputs: list[Array], name: str, worth: int = chunks.WORTH) -> list[Array]:
     """The program's outputs, by routines that went through their text."""
-    routines = [parse_routine(emit(kernel, chip(name)).text) for kernel in program.kernels]
+    routines = [parse_routine(emit(kernel, chip(name), worth).text) for kernel in program.kernels]
     return Simulator(program, routines, chip(name)).run([each.reshape(-1) for each in inputs])
 
 
@@ -43,7 +44,9 @@ def test_an_op_gives_the_references_bits(name: str, number: int, sample: Sample)
 def check(case: Case, name: str) -> None:
     inputs = case.inputs()
     wanted = evaluate(case.graph, inputs)
-    compare(case, run(pipeline.run(case.graph).program, list(inputs), name), wanted, name)
+    program = pipeline.run(case.graph).program
+    compare(case, run(program, list(inputs), name), wanted, name)
+    compare(case, run(program, list(inputs), name, worth=1), wanted, f"{name}, in chunks")
 
 
 @given(case=cases())

@@ -35,15 +35,20 @@ def each(writer: Writer, count: int) -> Generator[Index]:
         yield number
 
 
-def turn(writer: Writer, dtype: DType, source: int, target: int, matrix: Matrix, turned: Matrix) -> None:
-    """Lines become places: `turned` of the target area is the transpose of `matrix` in the source area."""
+def at(place: Ref, index: Index) -> Ref:
+    """So many elements further."""
+    return Ref(place.space, place.number, place.offset + index)
+
+
+def turn(writer: Writer, dtype: DType, source: Ref, target: Ref, matrix: Matrix, turned: Matrix) -> None:
+    """Lines become places: `turned` from the target on is the transpose of `matrix` from the source on."""
     lines, places = extent_of(matrix.lines), extent_of(matrix.places)
     with each(writer, extent_of(matrix.batch)) as batch:
 
         def row(start: Index, _: Index, rows: int) -> None:
             def tile(column: Index, __: Index, columns: int) -> None:
-                read = vmem(source, batch * matrix.stride + start * matrix.pitch + column)
-                written = vmem(target, batch * turned.stride + column * turned.pitch + start)
+                read = at(source, batch * matrix.stride + start * matrix.pitch + column)
+                written = at(target, batch * turned.stride + column * turned.pitch + start)
                 writer.put(isa.Transpose(written, turned.pitch, dtype, read, matrix.pitch, rows, columns))
 
             tiles(writer, places, COLUMNS, tile)
@@ -52,8 +57,8 @@ def turn(writer: Writer, dtype: DType, source: int, target: int, matrix: Matrix,
 
 
 class Chains:
-    """The matrix unit's part of one contraction. Areas: data [batch, row, k], weights [batch, column, k] if `turned`,
-    else [batch, k, column], valid bits as the data, sums [batch, row, column]."""
+    """The matrix unit's part of one contraction. In VMEM: data [batch, row, k], weights [batch, column, k] if `turned`,
+    else [batch, k, column], valid bits as the data; sums [batch, row, column] are an area of their own."""
 
     def __init__(self, writer: Writer, chip: Chip, contraction: Contraction) -> None:
         self.writer, self.chip, self.contraction = writer, chip, contraction
@@ -61,7 +66,7 @@ class Chains:
         self.rows, self.columns = extent_of(contraction.rows), extent_of(contraction.columns)
         self.sums = contraction.sums
 
-    def emit(self, total: int, data: int, weights: int, turned: bool, valid: int | None) -> None:
+    def emit(self, total: int, data: Ref, weights: Ref, turned: bool, valid: Ref | None) -> None:
         """The whole contraction into the area `total`, but for the last + 0.0."""
         self.data, self.weights, self.turned, self.valid = data, weights, turned, valid
         c, order = self.contraction, self.contraction.chain
@@ -148,11 +153,11 @@ class Chains:
     ) -> None:
         """Weights into one slot while the other may be at work, then all rows through them."""
         line = first * self.held.pitch + k if self.turned else k * self.held.pitch + first
-        weights = vmem(self.weights, batch * self.held.stride + line)
+        weights = at(self.weights, batch * self.held.stride + line)
         self.writer.put(isa.Push(unit, slot, F32, weights, self.held.pitch, depth, width, self.turned))
         place = batch * self.layout.stride + k
-        valid = None if self.valid is None else vmem(self.valid, place)
-        data = vmem(self.data, place)
+        valid = None if self.valid is None else at(self.valid, place)
+        data = at(self.data, place)
         self.writer.put(
             isa.Matmul(unit, slot, F32, sums, self.sums.pitch, fresh, data, self.layout.pitch, self.rows, valid)
         )

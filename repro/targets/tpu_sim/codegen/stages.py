@@ -82,14 +82,14 @@ def _beside(kernel: Kernel) -> Axis | None:
     return next((axis for axis in kernel.axes if axis.extent > 3 and ix.coefficient(offset, axis) == 1), None)
 
 
-def cut(kernel: Kernel) -> Stages:
-    """The kernel in stages. One whose iterations are serial stays whole."""
+def cut(kernel: Kernel, known: frozenset[Axis] = frozenset()) -> Stages:
+    """The kernel in stages. One whose iterations are serial stays whole. `known` are axes whose values are given."""
     if any(axis.extent == 0 for axis in kernel.axes):
         return Stages((), ())
     if kernel.serial:
         return Stages((Stage(kernel.axes, kernel.serial, kernel.stores),), ())
     cutter, memo = _Cutter(kernel), dict[Expr, Expr]()
-    every = frozenset(kernel.axes)
+    every = known.union(kernel.axes)
     for expr in kernel.expressions:
         made = rebuilt(expr, tuple(memo[child] for child in expr.children))
         if isinstance(made, Reduce) and made.free <= every:

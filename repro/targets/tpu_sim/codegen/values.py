@@ -58,11 +58,22 @@ class Level:
 class Values:
     """The values of one stage. `areas` says which area holds a buffer; `inside` which lanes stand for iterations."""
 
-    def __init__(self, writer: Writer, areas: dict[int, int], roots: Sequence[Expr], written: frozenset[int]) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        areas: dict[int, int],
+        roots: Sequence[Expr],
+        written: frozenset[int],
+        known: dict[Axis, Index] | None = None,
+        halves: dict[int, Expr] | None = None,
+    ) -> None:
+        """`known`: axes that are values of the scalar core from the start. `halves`: buffers of whose area this stage may
+        touch but the half that begins there."""
+        self.halves = halves or {}
         self.writer, self.areas, self.written = writer, areas, written
         self.levels = [Level(writer.sink)]
-        self.depths: dict[Axis, int] = {}
-        self.indices: dict[Axis, Index] = {}
+        self.indices: dict[Axis, Index] = dict(known or {})
+        self.depths: dict[Axis, int] = dict.fromkeys(self.indices, 0)
         self.digits: dict[Axis, Array] = {}
         self.inside: Expr = TRUE
         self.pin = 0
@@ -370,9 +381,12 @@ class Values:
 
     def _reaches(self, buffer: int, offset: Expr) -> bool:
         """Whether every lane's element lies in the buffer's area, idle lanes' too; an area may grow for them."""
-        low, high = ix.bounds(offset)
         area = self.areas[buffer]
         size = self.writer.size(area)
+        if buffer in self.halves:
+            low, high = ix.bounds(ix.add(offset, ix.scale(self.halves[buffer], -1)))
+            return low >= 0 and high < size // 2
+        low, high = ix.bounds(offset)
         if low < 0 or high >= 2 * size + 64 * LANES:
             return False
         self.writer.widen(area, high + 1)

@@ -1,0 +1,118 @@
+"""Kernels run a chunk of one axis at a time, so that copies of the next chunk run beside the work on this one.
+
+Where a chunk reads a stretch of a buffer that moves along with the chunk's number, only such stretches (windows) are in
+VMEM, two at a time; other buffers are there whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from repro.ir import index as ix
+from repro.ir.loops import Axis, Expr, Kernel, Load, Store, load, topological
+from repro.targets.tpu_sim.codegen.orders import fresh_number
+from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute
+from repro.targets.tpu_sim.codegen.writer import whole
+from repro.targets.tpu_sim.operands import LANES
+
+WORTH = 512 << 10
+"""Bytes of a kernel's buffers from which chunks pay."""
+LEAST, MOST = 128 << 10, 8 << 20
+"""Bytes of a chunk."""
+COUNTS = 4096
+
+
+def room(size: int) -> int:
+    """Elements of one half of an area, with some to spare for idle lanes."""
+    return whole(size + min(size, 64 * LANES))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Chunk c reads `size` elements of a buffer from `first + step * c` on."""
+
+    first: int
+    step: int
+    size: int
+
+    @property
+    def room(self) -> int:
+        """Elements from the window of an even chunk to that of an odd one."""
+        return room(self.size)
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """A kernel over one chunk; `number` stands for the chunk's number. Without chunks the kernel is as it was."""
+
+    kernel: Kernel
+    number: Axis | None
+    count: int
+
+
+def candidates(kernel: Kernel, worth: int = WORTH) -> list[Chunked]:
+    """Ways to cut a kernel, the first best; the last is to leave it whole."""
+    made = list[Chunked]()
+    nbytes = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
+    if kernel.serial == 0 and nbytes >= worth and _stores_apart(kernel):
+        wanted = -(-nbytes // min(max(nbytes // 16, min(LEAST, worth)), MOST))
+        made = [_cut(kernel, axis, count) for axis in kernel.axes if (count := _count(axis.extent, wanted)) > 1]
+    return [*made, Chunked(kernel, None, 1)]
+
+
+def _stores_apart(kernel: Kernel) -> bool:
+    """Whether each iteration writes an element of its own, found by strides; and nothing written is read."""
+    (store, *others) = kernel.stores
+    if others or store.when is not None or 0 in (axis.extent for axis in kernel.axes):
+        return False
+    if any(isinstance(e, Load) and kernel.buffers[e.buffer].writable for e in kernel.expressions):
+        return False
+    rest = ix.add(store.offset, *(ix.scale(axis, -(ix.coefficient(store.offset, axis) or 0)) for axis in kernel.axes))
+    return not rest.free & frozenset(kernel.axes)
+
+
+def _count(extent: int, wanted: int) -> int:
+    """The least divisor of the extent that is enough, else the greatest."""
+    divisors = [n for n in range(1, min(extent, COUNTS) + 1) if extent % n == 0]
+    return next((n for n in divisors if n >= wanted), divisors[-1])
+
+
+def _cut(kernel: Kernel, axis: Axis, count: int) -> Chunked:
+    fresh = fresh_number([*(expr for store in kernel.stores for expr in store.expressions), *kernel.axes])
+    number, inner = ix.axis(fresh, count), ix.axis(axis.number, axis.extent // count)
+    value = ix.add(ix.scale(number, axis.extent // count), inner)
+    store = kernel.stores[0]
+    made = Store(store.buffer, *substitute([store.offset, store.value], {axis: value}))
+    axes = tuple(inner if each is axis else each for each in kernel.axes)
+    return Chunked(replace(kernel, axes=axes, stores=(made,)), number, count)
+
+
+def windows(buffers: dict[int, list[Expr]], sizes: dict[int, int], number: Axis) -> dict[int, Window]:
+    """Of the buffers (their loads' offsets) those of which a chunk needs but a stretch."""
+    found: dict[int, Window] = {}
+    for buffer, offsets in buffers.items():
+        steps = {ix.coefficient(offset, number) for offset in offsets}
+        step = steps.pop()
+        if steps or not step:
+            continue
+        rests = [ix.bounds(ix.add(offset, ix.scale(number, -step))) for offset in offsets]
+        low, high = min(r[0] for r in rests), max(r[1] for r in rests)
+        last = step * (number.extent - 1)
+        inside = 0 <= low + min(last, 0) and high + max(last, 0) < sizes[buffer]
+        if inside and 2 * (high - low + 1) <= sizes[buffer]:
+            found[buffer] = Window(low, step, high - low + 1)
+    return found
+
+
+def inside_windows(roots: list[Expr], found: dict[int, Window], number: Axis) -> list[Expr]:
+    """The expressions with loads from windows in place of loads from whole buffers."""
+    memo: dict[Expr, Expr] = {}
+    for expr in topological(roots):
+        made = rebuilt(expr, tuple(memo[child] for child in expr.children))
+        if isinstance(made, Load) and made.buffer in found:
+            window = found[made.buffer]
+            back = ix.add(ix.scale(number, -window.step), ix.number(-window.first), made.offset)
+            half = ix.scale(ix.mod(number, 2), window.room)
+            made = load(made.dtype, made.buffer, ix.add(back, half), made.when)
+        memo[expr] = made
+    return [memo[root] for root in roots]
