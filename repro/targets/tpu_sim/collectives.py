@@ -98,7 +98,7 @@ def _routine(
 
 
 def _exchange(step: int, dtype: DType, level: int, target: Ref, source: Ref, count: int) -> Sequence[Statement]:
-    """Each step has a semaphore of its own: what a chip that is ahead sends must not stand for what this step awaits."""
+    """Each step has its own semaphore: what a chip that is ahead sends must not stand for what this step awaits."""
     semaphore = Index(1 + step)
     return single(Send(semaphore, dtype, _partner(level), target, source, count), Wait(semaphore, 2))
 

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from repro.errors import InternalError
 from repro.targets.tpu_sim.bundles import slots
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.isa import (
@@ -22,10 +23,12 @@ from repro.targets.tpu_sim.isa import (
     Matmul,
     Push,
     Scatter,
+    Send,
     Store,
     Transpose,
     Wait,
 )
+from repro.targets.tpu_sim.links import Topology
 from repro.targets.tpu_sim.operands import LANES, Dim, Index
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions
 
@@ -51,9 +54,9 @@ class Timing:
     branches: tuple[int, ...]
 
 
-def time_routine(routine: Routine, chip: Chip) -> Timing:
-    """The timing of one call, its launch left out."""
-    clock = _Clock(chip, {f"s{number}": 0 for number in range(len(routine.counters))})
+def time_routine(routine: Routine, chip: Chip, topology: Topology | None = None) -> Timing:
+    """The timing of one call, its launch left out; of a routine with sends, on the chips of a topology."""
+    clock = _Clock(chip, {f"s{number}": 0 for number in range(len(routine.counters))}, topology)
     clock.body(routine.body)
     clock.drain()
     return Timing(clock.now, clock.counts, tuple(clock.branches))
@@ -73,8 +76,8 @@ class _Record:
 
 
 class _Clock:
-    def __init__(self, chip: Chip, counters: dict[str, int]) -> None:
-        self.chip, self.counters = chip, counters
+    def __init__(self, chip: Chip, counters: dict[str, int], topology: Topology | None = None) -> None:
+        self.chip, self.counters, self.topology = chip, counters, topology
         self.now = 0
         self.free: dict[str, list[int]] = {
             **{unit: [0] * count for unit, count in slots(chip).items()},
@@ -209,7 +212,7 @@ class _Clock:
         found = [self.ready[reg.number] for reg in instruction.reads if reg.number in self.ready]
         unit = instruction.cost().unit
         match instruction:
-            case Push() | Matmul() | Transpose() | Dma():
+            case Push() | Matmul() | Transpose() | Dma() | Send():
                 return found
             case Wait():
                 queue = self.landing.get(instruction.semaphore.value(self.counters), deque())
@@ -249,6 +252,8 @@ class _Clock:
                 queue = self.landing.get(instruction.semaphore.value(self.counters), deque())
                 for _ in range(min(instruction.count, len(queue))):
                     queue.popleft()
+            case Send():
+                self._send(instruction)
             case Push():
                 self._push(instruction)
             case Matmul():
@@ -366,6 +371,18 @@ class _Clock:
             end = start + cycles + self.chip.load_latency
         self.counts["transfers"] += 1
         self.landing.setdefault(dma.semaphore.value(self.counters), deque()).append(end)
+
+    def _send(self, send: Send) -> None:
+        """All chips send at once: what leaves here and what arrives here takes as long."""
+        if self.topology is None:
+            raise InternalError("a routine with sends is timed on a topology")
+        chips = range(self.topology.chips)
+        targets = [send.chip.value({**self.counters, "s0": number}) for number in chips]
+        nbytes = send.count * send.dtype.bytes
+        end = self.now + self.topology.cycles(targets, nbytes, self.chip)
+        self.counts["link bytes"] += nbytes * len(self.topology.route(0, targets[0]))
+        self.counts["busy links"] += end - self.now
+        self.landing.setdefault(send.semaphore.value(self.counters), deque()).extend((end, end))
 
 
 class _Zeros(dict[str, int]):
