@@ -17,6 +17,7 @@ from repro.targets.tpu_sim.codegen.moving import Moving
 from repro.targets.tpu_sim.codegen.orders import shorten
 from repro.targets.tpu_sim.codegen.stages import Stage, loads
 from repro.targets.tpu_sim.codegen.transfers import Copy, between, direct
+from repro.targets.tpu_sim.codegen.unrolling import unroll
 from repro.targets.tpu_sim.codegen.values import Values
 from repro.targets.tpu_sim.codegen.writer import Writer, whole
 from repro.targets.tpu_sim.finishing import finish
@@ -33,7 +34,7 @@ def emit(kernel: Kernel, chip: Chip, worth: int = chunks.WORTH) -> Routine:
     way of running it fits the chip's VMEM."""
     least = 0
     for chunked in chunks.candidates(kernel, worth):
-        made = finish(_Emitter(kernel, chunked, chip).routine(), chip)
+        made = finish(unroll(_Emitter(kernel, chunked, chip).routine()), chip)
         if made.vmem_bytes <= chip.vmem_bytes:
             return made
         least = min(least or made.vmem_bytes, made.vmem_bytes)
@@ -252,7 +253,7 @@ class _Emitter:
         expr = stage.reduce
         if expr is None or not isinstance(expr.order, Lanes) or not isinstance(expr.terms[0], Reduce):
             return stage
-        inner, axes = expr.terms[0], (*stage.axes, *expr.axes)
+        inner, axes = expr.terms[0], (*expr.axes, *stage.axes)
         number = self._area(inner.dtype, extent_of(axes))
         self._stage(Stage(axes, 0, (Store(number, flat(axes), inner),)))
         value = reduce(expr.combiner, expr.order, expr.axes, [load(inner.dtype, number, flat(axes))])

@@ -67,8 +67,8 @@ class Values:
         known: dict[Axis, Index] | None = None,
         halves: dict[int, Expr] | None = None,
     ) -> None:
-        """`known`: axes that are values of the scalar core from the start. `halves`: buffers of whose area this stage may
-        touch but the half that begins there."""
+        """`known`: axes that are values of the scalar core from the start. `halves`: buffers of whose area this stage
+        may touch but the half that begins there."""
         self.halves = halves or {}
         self.writer, self.areas, self.written = writer, areas, written
         self.levels = [Level(writer.sink)]
