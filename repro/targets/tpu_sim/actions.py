@@ -105,7 +105,7 @@ def _constant(instruction: Constant) -> Action:
     number = instruction.target.number
 
     def run(frame: Frame) -> None:
-        frame.registers[number] = raw
+        frame.write(number, raw)
 
     return run
 
@@ -124,7 +124,7 @@ def _iota(instruction: Iota) -> Action:
 
     def run(frame: Frame) -> None:
         first = np.asarray(start(frame.counters), np.int64).reshape(-1, 1)
-        frame.registers[number] = (first + offsets).astype(storage, copy=False)
+        frame.write(number, (first + offsets).astype(storage, copy=False))
 
     return run
 
@@ -143,14 +143,14 @@ def _lanewise(value: Expr, target: Reg, operands: list[tuple[Reg, DType]], where
             helper = made[shared] = helpers.lanewise(value, shared)
         result = np.empty((rows, LANES), storage)
         helper(*[array.ctypes.data for array in arrays], result.ctypes.data, rows)
-        frame.registers[target.number] = result
+        frame.write(target.number, result)
 
     return run
 
 
 def _move(instruction: Move, where: str) -> Action:
     def run(frame: Frame) -> None:
-        frame.registers[instruction.target.number] = frame.read(instruction.source, instruction.dtype, where)
+        frame.write(instruction.target.number, frame.read(instruction.source, instruction.dtype, where))
 
     return run
 
@@ -158,7 +158,7 @@ def _move(instruction: Move, where: str) -> Action:
 def _rotate(instruction: Rotate, where: str) -> Action:
     def run(frame: Frame) -> None:
         value = frame.read(instruction.source, instruction.dtype, where)
-        frame.registers[instruction.target.number] = np.roll(value, -instruction.amount, axis=1)
+        frame.write(instruction.target.number, np.roll(value, -instruction.amount, axis=1))
 
     return run
 
@@ -213,14 +213,14 @@ def _load(instruction: Load, where: str) -> Action:
     def run(frame: Frame) -> None:
         area, start = place.resolve(frame)
         if not place.linear:
-            frame.registers[number] = area[place.elements(start)]
+            frame.write(number, area[place.elements(start)])
         elif isinstance(start, int):
-            frame.registers[number] = area[start : start + LANES].reshape(1, LANES).copy()
+            frame.write(number, area[start : start + LANES].reshape(1, LANES).copy())
         elif _in_order(start):
-            frame.registers[number] = area[start[0] : start[-1] + LANES].reshape(-1, LANES).copy()
+            frame.write(number, area[start[0] : start[-1] + LANES].reshape(-1, LANES).copy())
         else:
             rows = area.reshape(-1, COLUMNS)[(start // COLUMNS)[:, None] + _ROWS]
-            frame.registers[number] = rows.reshape(-1, LANES)
+            frame.write(number, rows.reshape(-1, LANES))
 
     return run
 
@@ -278,11 +278,11 @@ def _gather(instruction: Gather, where: str) -> Action:
     def run(frame: Frame) -> None:
         area, elements, mask = resolve(frame)
         if instruction.mask is None:
-            frame.registers[instruction.target.number] = area[elements]
+            frame.write(instruction.target.number, area[elements])
             return
         value = np.zeros(elements.shape, area.dtype)
         value[mask] = area[elements[mask]]
-        frame.registers[instruction.target.number] = value
+        frame.write(instruction.target.number, value)
 
     return run
 

@@ -108,7 +108,8 @@ class Execution:
                 for step in steps:
                     step(inner)
                 if start + times == count:
-                    frame.registers.update(_last(inner, results, times))
+                    for number, value in _last(inner, results, times).items():
+                        frame.write(number, value)
 
         return run
 

@@ -11,7 +11,7 @@ import numpy as np
 from repro.ir.types import Array, DType
 from repro.targets.tpu_sim.faults import FaultError
 from repro.targets.tpu_sim.memory import Memory
-from repro.targets.tpu_sim.operands import LANES, Index, Reg
+from repro.targets.tpu_sim.operands import LANES, REGISTERS, Index, Reg
 
 Number = Any
 """An int, or an i64 array with a value for each iteration."""
@@ -40,6 +40,17 @@ class Frame:
             raise FaultError("register type", f"reads {reg} as another type", where, found, expected)
         return value
 
+    def write(self, number: int, value: Array) -> None:
+        """A register of the file that holds 64-bit elements takes the next one too: whichever it was part of is gone."""
+        registers = self.registers
+        if number < REGISTERS:
+            if value.itemsize == 8:
+                registers.pop(number + 1, None)
+            below = registers.get(number - 1)
+            if below is not None and below.itemsize == 8:
+                del registers[number - 1]
+        registers[number] = value
+
     def full(self, reg: Reg, dtype: DType, where: str) -> Array:
         """[width, 1024]."""
         return np.broadcast_to(self.read(reg, dtype, where), (self.width, LANES))
@@ -49,7 +60,7 @@ class Frame:
         for number, dtype in types.items():
             value = self.registers.get(number)
             if value is None or value.dtype != dtype.storage:
-                self.registers[number] = np.zeros((1, LANES), dtype.storage)
+                self.write(number, np.zeros((1, LANES), dtype.storage))
 
     def spread(self, times: int, live: Sequence[int]) -> Frame:
         """Each iteration `times` times over; of the registers only the live ones that differ are repeated."""
@@ -82,7 +93,7 @@ class Frame:
                 before = np.zeros((1, LANES), value.dtype)
             whole = np.broadcast_to(before, (self.width, LANES)).copy()
             whole[iterations] = value
-            self.registers[number] = whole
+            self.write(number, whole)
 
 
 def _repeated(value: Number, times: int) -> Number:
