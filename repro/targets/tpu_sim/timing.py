@@ -73,6 +73,18 @@ class _Record:
     last: int
     writes: bool
     unit: str
+    pitch: int = 0
+    width: int = 0
+    """Of sums: lines of so many elements, that far apart."""
+
+    def meets(self, name: str, low: int, high: int, pitch: int = 0, width: int = 0) -> bool:
+        """Whether it holds an element of the stretch. Columns of one matrix may lie between each other's."""
+        if self.name != name or self.low > high or low > self.high:
+            return False
+        if not pitch or pitch != self.pitch:
+            return True
+        shift = (low - self.low) % pitch
+        return shift < self.width or shift + width > pitch
 
 
 class _Clock:
@@ -239,7 +251,7 @@ class _Clock:
         return [
             (record.last, f"{record.unit} result" if record.writes else f"{record.unit} operand")
             for record in self.records
-            if record.name == name and record.low <= high and low <= record.high and (writes or record.writes)
+            if record.meets(name, low, high) and (writes or record.writes)
         ]
 
     def _issue(self, instruction: Instruction) -> None:
@@ -323,23 +335,23 @@ class _Clock:
         low, into = instruction.data.offset.value(self.counters), instruction.sums.offset.value(self.counters)
         data = (instruction.data.name, low, low + (rows - 1) * instruction.data_pitch + depth - 1)
         sums = (instruction.sums.name, into, into + (rows - 1) * instruction.sums_pitch + width - 1)
-        needs = self._after(*data, False) + self._behind(*sums)
+        needs = self._after(*data, False) + self._behind(*sums, instruction.sums_pitch, width)
         start = self._start(needs, max(self.free["matrix"][unit], self.loaded.get(key, 0)))
         self._occupy("matrix", start, rows, unit)
         self.held[key] = start + rows  # new weights may follow the last row through the array
         first = start + 2 * chip.array - 1
         self.records += [
             _Record(*data, start, start + rows, False, "matrix"),
-            _Record(*sums, first, first + rows - 1, True, "matrix"),
+            _Record(*sums, first, first + rows - 1, True, "matrix", instruction.sums_pitch, width),
         ]
         self.counts["products"] += rows * depth * width
         self.counts["vmem accesses"] += -(-rows * (depth + 2 * width) // LANES)
 
-    def _behind(self, name: str, low: int, high: int) -> list[tuple[int, str]]:
+    def _behind(self, name: str, low: int, high: int, pitch: int, width: int) -> list[tuple[int, str]]:
         """A chain goes on: sums of the same rows may enter one behind another, as the last pass lets them go."""
         found = list[tuple[int, str]]()
         for record in self.records:
-            if record.name == name and record.low <= high and low <= record.high:
+            if record.meets(name, low, high, pitch, width):
                 same = record.writes and record.unit == "matrix" and (record.low, record.high) == (low, high)
                 found.append((record.first if same else record.last, "matrix result"))
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Kernel, Load, Store, load, topological
+from repro.ir.loops import Axis, Chain, Expr, Kernel, Load, Reduce, Store, load, topological
 from repro.targets.tpu_sim.codegen.orders import fresh_number
 from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute
 from repro.targets.tpu_sim.codegen.writer import whole
@@ -48,16 +48,28 @@ class Chunked:
     kernel: Kernel
     number: Axis | None
     count: int
+    number_of: tuple[Axis, int] | None = None
+    """The axis that was cut, and in how many."""
 
 
 def candidates(kernel: Kernel, worth: int = WORTH) -> list[Chunked]:
-    """Ways to cut a kernel, the first best; the last is to leave it whole."""
-    made = list[Chunked]()
+    """Ways to run a kernel, the first best. What the matrix unit computes wants long chunks; others, a copy as early as
+    may be. More chunks take less of VMEM."""
     nbytes = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
-    if kernel.serial == 0 and nbytes >= worth and _stores_apart(kernel):
-        wanted = -(-nbytes // min(max(nbytes // 16, min(LEAST, worth)), MOST))
-        made = [_cut(kernel, axis, count) for axis in kernel.axes if (count := _count(axis.extent, wanted)) > 1]
-    return [*made, Chunked(kernel, None, 1)]
+    whole_kernel = Chunked(kernel, None, 1)
+    if kernel.serial or nbytes < worth or not _stores_apart(kernel):
+        return [whole_kernel]
+    chained = any(isinstance(e, Reduce) and isinstance(e.order, Chain) for e in kernel.expressions)
+    parts = 4 if chained else 16
+    wanted = -(-nbytes // min(max(nbytes // parts, min(LEAST, worth)), MOST if not chained else nbytes))
+    made = list[Chunked]()
+    while wanted <= COUNTS:
+        for axis in kernel.axes:
+            count = _count(axis.extent, wanted)
+            if count > 1 and not any(each.number_of == (axis, count) for each in made):
+                made.append(_cut(kernel, axis, count))
+        wanted *= 2
+    return [*made, whole_kernel]
 
 
 def _stores_apart(kernel: Kernel) -> bool:
@@ -84,7 +96,7 @@ def _cut(kernel: Kernel, axis: Axis, count: int) -> Chunked:
     store = kernel.stores[0]
     made = Store(store.buffer, *substitute([store.offset, store.value], {axis: value}))
     axes = tuple(inner if each is axis else each for each in kernel.axes)
-    return Chunked(replace(kernel, axes=axes, stores=(made,)), number, count)
+    return Chunked(replace(kernel, axes=axes, stores=(made,)), number, count, (axis, count))
 
 
 def windows(buffers: dict[int, list[Expr]], sizes: dict[int, int], number: Axis) -> dict[int, Window]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from repro.ir.types import F32, DType
 from repro.targets.tpu_sim import isa
@@ -111,53 +112,83 @@ class Chains:
             writer.put(isa.Store(vmem(total, number * LANES), F32, writer.alu("add", F32, a, b).reg))
 
     def _panel(self, target: int, start: Index, terms: int) -> None:
-        """One chain for each output: columns in tiles of the array, dealt to the units; k in tiles, sums carried on."""
-        writer, side = self.writer, self.chip.array
-        with each(writer, extent_of(self.contraction.batch)) as batch:
-
-            def column(first: Index, number: Index, width: int) -> None:
-                sums = vmem(target, batch * self.sums.stride + first)
-                self._chain(sums, batch, first, width, self._unit(number), start, terms)
-
-            tiles(writer, self.columns, side, column)
-
-    def _unit(self, number: Index) -> Index:
-        units = self.chip.matrix_units
-        if not number.terms:
-            return Index(number.constant % units)
-        (term,) = number.terms
-        return Index(0, (Term(term.counter, 1, term.divisor, units),))
-
-    def _chain(self, sums: Ref, batch: Index, first: Index, width: int, unit: Index, start: Index, terms: int) -> None:
+        """One chain for each output: k in tiles of the array, columns in tiles inside, so that a unit works on other
+        columns while the last sums of these are still on their way."""
         side = self.chip.array
         whole, rest = divmod(terms, side)
-        self._tile(sums, batch, first, width, unit, start, Index(), side if whole else rest, fresh=True)
+        first = min(terms, side)
+        self._tiles(target, start, Index(), first, fresh=True)
         if whole > 1:
             with each(self.writer, whole - 1) as number:
-                slot = Index(1) if not number.terms else Index(0, (Term(number.terms[0].counter, 1, 1, 2),)) * -1 + 1
-                self._tile(sums, batch, first, width, unit, start + (number + 1) * side, slot, side)
+                self._tiles(target, start + (number + 1) * side, number + 1, side)
         if whole and rest:
-            self._tile(sums, batch, first, width, unit, start + whole * side, Index(whole % 2), rest)
+            self._tiles(target, start + whole * side, Index(whole), rest)
 
-    def _tile(
-        self,
-        sums: Ref,
-        batch: Index,
-        first: Index,
-        width: int,
-        unit: Index,
-        k: Index,
-        slot: Index,
-        depth: int,
-        fresh: bool = False,
-    ) -> None:
-        """Weights into one slot while the other may be at work, then all rows through them."""
-        line = first * self.held.pitch + k if self.turned else k * self.held.pitch + first
+    def _tiles(self, target: int, k: Index, step: Index, depth: int, fresh: bool = False) -> None:
+        """One tile of terms for every column, row and batch. Tiles of columns are dealt to the units; where there is
+        one such tile, batches are, or parts of the rows."""
+        writer, side, units = self.writer, self.chip.array, self.chip.matrix_units
+        batches = extent_of(self.contraction.batch)
+        alone = self.columns <= side
+        parts = max(1, min(units, self.rows // (2 * side))) if alone and batches == 1 else 1
+        with each(writer, batches) as batch:
+
+            def row(first_row: Index, part: Index, rows: int) -> None:
+                def column(first: Index, number: Index, width: int) -> None:
+                    unit = _digit(batch if alone and batches > 1 else part if alone else number, 1, units)
+                    slot = _digit(step, 1, 2) if alone else _digit(number, units, 2)
+                    if alone and batches > 1:
+                        slot = _digit(batch, units, 2)
+                    tile = _Tile(unit, slot, k, depth, first, width, first_row, rows, fresh)
+                    self._tile(target, batch, tile)
+
+                tiles(writer, self.columns, side, column)
+
+            tiles(writer, self.rows, -(-self.rows // parts), row)
+
+    def _tile(self, target: int, batch: Index, t: _Tile) -> None:
+        """Weights into one slot while the other may be at work, then the rows through them."""
+        line = t.column * self.held.pitch + t.k if self.turned else t.k * self.held.pitch + t.column
         weights = at(self.weights, batch * self.held.stride + line)
-        self.writer.put(isa.Push(unit, slot, F32, weights, self.held.pitch, depth, width, self.turned))
-        place = batch * self.layout.stride + k
+        self.writer.put(isa.Push(t.unit, t.slot, F32, weights, self.held.pitch, t.depth, t.width, self.turned))
+        place = batch * self.layout.stride + t.row * self.layout.pitch + t.k
         valid = None if self.valid is None else at(self.valid, place)
-        data = at(self.data, place)
+        data, sums = at(self.data, place), batch * self.sums.stride + t.row * self.sums.pitch + t.column
         self.writer.put(
-            isa.Matmul(unit, slot, F32, sums, self.sums.pitch, fresh, data, self.layout.pitch, self.rows, valid)
+            isa.Matmul(
+                t.unit,
+                t.slot,
+                F32,
+                vmem(target, sums),
+                self.sums.pitch,
+                t.fresh,
+                data,
+                self.layout.pitch,
+                t.rows,
+                valid,
+            )
         )
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Weights of a tile of terms and columns, and the rows that go through them."""
+
+    unit: Index
+    slot: Index
+    k: Index
+    depth: int
+    column: Index
+    width: int
+    row: Index
+    rows: int
+    fresh: bool
+
+
+def _digit(index: Index, divisor: int, modulus: int) -> Index:
+    """(index // divisor) mod modulus, of a number that is a counter, or one more, or constant."""
+    if not index.terms:
+        return Index(index.constant // divisor % modulus)
+    (term,) = index.terms
+    digit = Index(0, (Term(term.counter, 1, divisor, modulus),))
+    return digit if index.constant == 0 else digit * -1 + 1
