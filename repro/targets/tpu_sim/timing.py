@@ -54,9 +54,12 @@ class Timing:
     branches: tuple[int, ...]
 
 
-def time_routine(routine: Routine, chip: Chip, topology: Topology | None = None) -> Timing:
-    """The timing of one call, its launch left out; of a routine with sends, on the chips of a topology."""
-    clock = _Clock(chip, {f"s{number}": 0 for number in range(len(routine.counters))}, topology)
+def time_routine(routine: Routine, chip: Chip, topology: Topology | None = None, walk: bool = False) -> Timing:
+    """The timing of one call, its launch left out; of a routine with sends, on the chips of a topology.
+
+    `walk`: every iteration of every loop is gone through, to hold the multiples against.
+    """
+    clock = _Clock(chip, {f"s{number}": 0 for number in range(len(routine.counters))}, topology, walk)
     clock.body(routine.body)
     clock.drain()
     return Timing(clock.now, clock.counts, tuple(clock.branches))
@@ -88,8 +91,10 @@ class _Record:
 
 
 class _Clock:
-    def __init__(self, chip: Chip, counters: dict[str, int], topology: Topology | None = None) -> None:
-        self.chip, self.counters, self.topology = chip, counters, topology
+    def __init__(
+        self, chip: Chip, counters: dict[str, int], topology: Topology | None = None, walk: bool = False
+    ) -> None:
+        self.chip, self.counters, self.topology, self.walk = chip, counters, topology, walk
         self.now = 0
         self.free: dict[str, list[int]] = {
             **{unit: [0] * count for unit, count in slots(chip).items()},
@@ -137,6 +142,8 @@ class _Clock:
             del self.branches[branches:]
             self.body(loop.body)
             at += 1
+            if self.walk:
+                continue
             key = (*self._signature(controls, loop.counter, at - 1), self._state())
             if key not in seen:
                 seen[key] = (at, self.now, self.counts.copy())
