@@ -264,8 +264,8 @@ class _Emitter:
     def _contract(self, c: Contraction, result: int) -> None:
         (_, given), (_, held) = _layouts(c)
         wanted = Matrix(c.batch, c.rows, c.terms)
-        data, weights = self._laid(c.data, given), self._laid(c.weights, held)
-        valid = None if c.reduce.present is None else self._laid(c.reduce.present, wanted)
+        valid, data = self._with_valid_bits(c, given, wanted)
+        weights = self._laid(c.weights, held)
         varies = self._varies([c.reduce])
         if varies:
             self.varying.add(result)
@@ -280,6 +280,18 @@ class _Emitter:
             chains.emit(sums, data, weights, held.places == c.terms, valid)
             if c.turned:
                 matrix.turn(self.writer, F32, vmem(sums), vmem(self.areas[result]), c.sums, c.result)
+
+    def _with_valid_bits(self, c: Contraction, given: Matrix, wanted: Matrix) -> tuple[Ref | None, Ref]:
+        """Valid bits, where some terms are absent, and the data: computed side by side, they share their conditions."""
+        present = c.reduce.present
+        if present is None:
+            return None, self._laid(c.data, given)
+        if (c.data, given) in self.copied:
+            return self._laid(present, wanted), self._laid(c.data, given)
+        bits, data = self._area(present.dtype, wanted.elements), self._area(F32, given.elements)
+        stores = (Store(bits, wanted.offset, present), Store(data, given.offset, c.data))
+        self._stage(Stage((*given.batch, *given.lines, *given.places), 0, stores))
+        return vmem(self.areas[bits]), vmem(self.areas[data])
 
     def _laid(self, term: Expr, laid: Matrix) -> Ref:
         """The term's values as a matrix in VMEM."""

@@ -118,6 +118,8 @@ def _position(values: Values, expr: Reduce) -> Val:
             take = put("and", BOOL, take, values.value(expr.present))
         writer.select(take, value, best, into=best)
         writer.select(take, here, where, into=where)
+    if expr.present is None:  # the first term was taken
+        return where
     return writer.select(put("lt", BOOL, where, zero), zero, where)
 
 

@@ -145,7 +145,7 @@ class Values:
         return found
 
     def _reads_written(self, root: Expr) -> bool:
-        for expr in topological([root]):
+        for expr in () if root in self._changes else topological([root]):
             if expr not in self._changes:
                 own = isinstance(expr, Load) and expr.buffer in self.written
                 self._changes[expr] = own or any(self._changes[child] for child in expr.children)
