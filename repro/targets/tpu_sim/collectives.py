@@ -76,7 +76,7 @@ def _routine(
         raise ValueError(f"{2 * size} bytes do not fit VMEM")
     held = Held(Index(), total)
     levels = chips.bit_length() - 1
-    body = list(single(*_transfers(dtype, sizes, into=True)))
+    body = list(single(*_transfers(dtype, sizes, OWN if scatter else ARRIVED, into=True)))
     place = 0
     for level in range(levels):
         half = held.length // 2
@@ -86,11 +86,14 @@ def _routine(
             body += _exchange(level, dtype, level, vmem(ARRIVED, place), vmem(OWN, given), half)
             body.append(_addition(dtype, level, kept, place))
         place, held = place + half, kept
+    if not scatter:  # others may send to the rest of the area before this chip has read its arguments
+        dims = (Dim(held.length, 1, 1),)
+        body += single(Dma(Index(0), dtype, vmem(OWN, held.start), vmem(ARRIVED, held.start), dims), Wait(Index(0)))
     for level in reversed(range(levels)) if gather else ():
         piece = vmem(OWN, held.start)
         body += _exchange(levels + level, dtype, level, piece, piece, held.length)
         held = Held(held.start + _bit(level, -held.length), 2 * held.length)
-    body += single(*_transfers(dtype, sizes, into=False))
+    body += single(*_transfers(dtype, sizes, OWN, into=False))
     arguments = [Argument(dtype, count, writable) for writable in (False, True) for count in sizes]
     areas = (Area(dtype, total, 0), Area(dtype, total, size))
     name = f"{kind}_{dtype.name}_{sum(sizes)}_by_{chips}"
@@ -103,11 +106,11 @@ def _exchange(step: int, dtype: DType, level: int, target: Ref, source: Ref, cou
     return single(Send(semaphore, dtype, _partner(level), target, source, count), Wait(semaphore, 2))
 
 
-def _transfers(dtype: DType, sizes: Sequence[int], into: bool) -> list[Instruction]:
+def _transfers(dtype: DType, sizes: Sequence[int], area: int, into: bool) -> list[Instruction]:
     """Arrays side by side in VMEM."""
     made, place = list[Instruction](), 0
     for number, count in enumerate(sizes):
-        ends = (vmem(OWN, place), hbm(number)) if into else (hbm(len(sizes) + number), vmem(OWN, place))
+        ends = (vmem(area, place), hbm(number)) if into else (hbm(len(sizes) + number), vmem(area, place))
         made.append(Dma(Index(0), dtype, *ends, (Dim(count, 1, 1),)))
         place += count
     return [*made, Wait(Index(0), len(sizes))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from passes import pipeline
 from passes.workers import divide
 from repro.errors import ReproError
 from repro.ir.graph import Graph
+from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import PARAMETER
 from repro.ir.types import Array, DType, TensorType
 from repro.numerics.host_mode import exact_arithmetic
@@ -24,6 +26,7 @@ from repro.targets.tpu_sim.collectives import all_reduce
 from repro.targets.tpu_sim.links import Topology
 from repro.targets.tpu_sim.pod import Choose, Pod, first
 from repro.targets.tpu_sim.profile import Profile
+from repro.targets.tpu_sim.program import Routine
 from repro.targets.tpu_sim.simulator import Simulator
 from repro.targets.tpu_sim.timing import Timing, time_routine
 
@@ -36,8 +39,9 @@ class _Part:
         self.results, self.checked = len(graph.results), bool(lowered.checked)
         program = lowered.program
         self.parameters = {buffer.position for buffer in program.buffers if buffer.role == PARAMETER}
-        routines = [emit(kernel, chip) for kernel in program.kernels]
-        self.on = [Simulator(program, routines, chip) for _ in range(chips)]
+        routines = [_routine(kernel.text, chip) for kernel in program.kernels]
+        one = Simulator(program, routines, chip)
+        self.on = [one, *(one.beside() for _ in range(chips - 1))]
 
     def run(self, number: int, inputs: Sequence[Array], state: Sequence[Array]) -> list[Array]:
         simulator = self.on[number]
@@ -47,6 +51,12 @@ class _Part:
         if self.checked and found[-1].reshape(-1, 3)[:, 0].any():
             raise ReproError("an index is out of range", found=str(found[-1].reshape(-1, 3).tolist()))
         return found[: self.results]
+
+
+@lru_cache(maxsize=4096)
+def _routine(text: str, chip: Chip) -> Routine:
+    """The end of a step is the same for any number of chips, and so is most of its stages."""
+    return emit(parse_kernel(text), chip)
 
 
 @dataclass(frozen=True)

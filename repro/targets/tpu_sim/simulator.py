@@ -50,6 +50,13 @@ class Simulator:
             )
         self._parameters: dict[int, Array] = {}
 
+    def beside(self) -> Simulator:
+        """The same program on another chip of the kind: parameters of its own, routines decoded once for both."""
+        made = object.__new__(Simulator)
+        made.program, made.chip, made._executions = self.program, self.chip, self._executions
+        made._trace, made._parameters = [], {}
+        return made
+
     def profile(self) -> Profile:
         """What the last run took."""
         routines = [execution.routine for execution in self._executions]
