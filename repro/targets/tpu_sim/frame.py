@@ -41,7 +41,7 @@ class Frame:
         return value
 
     def write(self, number: int, value: Array) -> None:
-        """A register of the file that holds 64-bit elements takes the next one too: whichever it was part of is gone."""
+        """64-bit elements take the next register of the file too: what a write overlaps is gone."""
         registers = self.registers
         if number < REGISTERS:
             if value.itemsize == 8:
