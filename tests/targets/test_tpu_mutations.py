@@ -36,10 +36,12 @@ def cases(request: pytest.FixtureRequest) -> list[Case]:
 
 
 def test_without_an_instruction_it_shows(cases: list[Case]) -> None:
-    rng, tried, reported = random.Random(0), 0, 0
+    """One in a hundred may go unseen: a register may still hold the same constant from an earlier stage."""
+    rng, tried, reported, unseen = random.Random(0), 0, 0, list[str]()
     for case in cases:
         every, useless = list(instructions(case.routine.body)), dead(case.routine)
-        for position in rng.sample(range(len(every)), min(4, len(every))):
+        told = [position for position in range(len(every)) if not _only_guards(every, position)]
+        for position in rng.sample(told, min(4, len(told))):
             tried += 1
             reported += position in useless
             changed = replace(case.routine, body=without(case.routine.body, position))
@@ -48,6 +50,18 @@ def test_without_an_instruction_it_shows(cases: list[Case]) -> None:
             )
     assert tried > 100
     assert reported < tried / 10
+
+
+def _only_guards(every: list[Instruction], position: int) -> bool:
+    """Whether all that reads the result are gathers, as the mask that keeps them inside their area: there another one's
+    mask, left in the register, may do as well."""
+    target = every[position].writes
+    readers = list[Instruction]()
+    for each in every[position + 1 :]:
+        readers += [each] if target in each.reads else []
+        if each.writes == target:
+            break
+    return bool(readers) and all(isinstance(each, Gather) and each.mask == target for each in readers)
 
 
 def test_before_what_it_needs_it_shows(cases: list[Case]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from repro.ir import index as ix
-from repro.ir.loops import Chain, Expr, Lanes, Reduce
+from repro.ir.loops import Chain, Expr, Lanes, Reduce, const
 from repro.ir.types import BOOL, I64, DType
 from repro.targets.llvm.reductions import identity_bits
 from repro.targets.tpu_sim.codegen.orders import terms_of
@@ -55,7 +55,7 @@ def _ascending(values: Values, expr: Reduce) -> Val:
             longer = put(expr.combiner, expr.dtype, total, *terms, into=into)
         if present is not None:
             values.writer.select(present, longer, total, into=total)
-    return put("add", expr.dtype, total, values.writer.constant(expr.dtype, 0)) if chain else total
+    return put("add", expr.dtype, total, values.value(const(expr.dtype, 0))) if chain else total
 
 
 def _at(expr: Reduce, flat: Expr) -> list[Expr]:
@@ -69,7 +69,7 @@ def term_or_identity(values: Values, expr: Reduce, children: Sequence[Expr]) -> 
     value = values.value(children[0])
     if len(children) == 1:
         return value
-    nothing = values.writer.constant(expr.dtype, identity_bits(expr.combiner, expr.dtype))
+    nothing = values.value(const(expr.dtype, identity_bits(expr.combiner, expr.dtype)))
     return values.writer.select(values.value(children[1]), value, nothing)
 
 
