@@ -5,8 +5,9 @@ from __future__ import annotations
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
 from repro.machines import Machine
-from repro.targets.gpu import plain
+from repro.targets.gpu import contraction, plain
 from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.tiles import plan
 
 
 def emit(kernel: Kernel | str, machine: Machine) -> GpuKernel:
@@ -15,4 +16,7 @@ def emit(kernel: Kernel | str, machine: Machine) -> GpuKernel:
     A pure function of its arguments and the toolchain: the same PTX on every build host.
     """
     parsed = parse_kernel(kernel) if isinstance(kernel, str) else kernel
+    tiled = plan(parsed)
+    if tiled is not None:
+        return contraction.emit(parsed, tiled, machine)
     return plain.emit(parsed, machine)
