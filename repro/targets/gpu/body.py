@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Apply, Expr, Kernel
+from repro.ir.loops import Apply, Axis, Expr, Kernel
 from repro.ir.types import F32, F64, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate
@@ -25,6 +25,13 @@ class GpuBody(Body):
 
     def __init__(self, f: Function, kernel: Kernel, machine: Machine, reducer: ReduceEmitter = reductions.emit) -> None:
         super().__init__(f, kernel, reducer, machine)
+
+    def lane_width(self, axis: Axis) -> int:
+        """How many neighbours along an axis fill 16 bytes of the kernel's widest elements; 1 where the axis does not
+        hold whole runs, or a store does not put them side by side."""
+        width = min(4, 16 // max(buffer.dtype.bytes for buffer in self.kernel.buffers))
+        beside = all(ix.coefficient(store.offset, axis) == 1 for store in self.kernel.stores)
+        return width if beside and axis.extent % width == 0 else 1
 
     def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
         """Vectors begin at multiples of their width here, so an offset is aligned if what is beside the run is."""

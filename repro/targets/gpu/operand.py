@@ -1,7 +1,7 @@
 """One operand of a contraction on its way through shared memory.
 
-A step of K brings `depth` terms of the block's lines (rows of one operand, columns of the other) into shared memory, in
-one of two layouts: terms side by side ([line][term]) or lines side by side ([term][line]), as they lie in global memory.
+A step of K brings `depth` terms of the block's lines (rows of one operand, columns of the other) into shared memory,
+in one of two layouts, as they lie in global memory: terms side by side ([line][term]) or lines ([term][line]).
 A plain load is copied by `cp.async`, 16 bytes at a time where its address allows that, else an element; anything else
 (what was fused into the operand, patches of a picture) is evaluated into registers while the step before is computed,
 and stored after it.

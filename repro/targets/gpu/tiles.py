@@ -1,8 +1,8 @@
 """Sizes of a contraction on a GPU: what a thread, a block and the grid compute, and how long K is shared out.
 
-A block of 256 threads computes 16 x 16 thread tiles, its eight warps four along the rows and two along the columns, a
-warp's lanes four and eight. K runs in steps of `depth` terms through shared memory. Where there are few blocks, panels of
-K are parallel work too: each group of panels has blocks of its own, which leave panel totals in the workspace.
+A block of 256 threads computes 16 x 16 thread tiles, its eight warps four along the rows and two along the columns,
+a warp's lanes four and eight. K runs in steps of `depth` terms through shared memory. Where there are few blocks,
+panels of K are parallel work too: each group of panels has blocks of its own, which leave their totals in the workspace.
 """
 
 from __future__ import annotations

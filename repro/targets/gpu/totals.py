@@ -1,4 +1,4 @@
-"""Running totals of a block's outputs over panels: panels summed in blocks, blocks summed, each from its first (rule 7)."""
+"""Running totals of outputs over panels: panels summed in blocks, blocks summed, each sum from its first (rule 7)."""
 
 from __future__ import annotations
 
