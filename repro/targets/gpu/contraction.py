@@ -10,16 +10,18 @@ entry, one thread for each output, adds them in their order (repro.targets.gpu.j
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I32, U32
 from repro.machines import Machine
-from repro.targets.gpu.body import Entry, GpuBody, assemble, barrier, special
+from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, barrier, special
 from repro.targets.gpu.finish import Finish
 from repro.targets.gpu.joining import flag_place, joining_entry
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.operand import Operand
+from repro.targets.gpu.team import Team
 from repro.targets.gpu.tiles import THREADS, Plan
 from repro.targets.gpu.totals import PanelTotals, Totals
 from repro.targets.llvm import scalars
@@ -41,6 +43,11 @@ def emit(kernel: Kernel, plan: Plan, machine: Machine) -> GpuKernel:
         launches.append(launch)
     ptx = assemble(kernel, entries, machine, plan.workspace_bytes > 0)
     return GpuKernel(ptx, tuple(launches), plan.workspace_bytes, plan.text)
+
+
+def number(value: int) -> Val:
+    """Places along K are i32: registers are what a tile is short of."""
+    return integer(value, I32)
 
 
 class _Block:
@@ -92,17 +99,18 @@ class _Block:
     def emit(self) -> None:
         f, plan = self.f, self.plan
         terms = plan.contraction.extents[3]
-        first = f.scaled(self.split, plan.panels_per_block * plan.panel) if plan.splits > 1 else integer(0)
-        end = self._least(f.add(first, integer(plan.panels_per_block * plan.panel)), integer(terms))
-        limit = self._least(f.add(first, integer(plan.panel)), end)
-        values, finite = self._fetch(first, limit, integer(0), Val("true", BOOL))
-        self._put(values, integer(0))
+        split = scalars.convert(f, self.split, I32) if plan.splits > 1 else number(0)
+        first = f.scaled(split, plan.panels_per_block * plan.panel) if plan.splits > 1 else split
+        end = self._least(f.add(first, number(plan.panels_per_block * plan.panel)), number(terms))
+        limit = self._least(f.add(first, number(plan.panel)), end)
+        values, finite = self._fetch(first, limit, number(0), Val("true", BOOL))
+        self._put(values, number(0))
 
         def panel(start: Val, state: list[Val]) -> Sequence[Val]:
-            limit = self._least(f.add(start, integer(plan.panel)), end)
+            limit = self._least(f.add(start, number(plan.panel)), end)
             return self._panel(start, limit, end, state)
 
-        state = [integer(0), finite]
+        state = [number(0), finite]
         state = panel(first, state) if plan.panels_per_block == 1 else f.loop(first, end, plan.panel, state, panel)
         self._finish(state[1])
 
@@ -124,7 +132,7 @@ class _Block:
         if any(side.copied for side in self.sides):
             f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
         barrier(f)
-        other = scalars.binary(f, "xor", buffer, integer(1))
+        other = scalars.binary(f, "xor", buffer, number(1))
         following, its_limit = self._following(at, limit, end)
         values, finite = self._fetch(following, its_limit, other, finite)
         chains = self._compute(buffer, chains)
@@ -134,10 +142,10 @@ class _Block:
     def _following(self, at: Val, limit: Val, end: Val) -> tuple[Val, Val]:
         """Where the next step begins and its panel ends; the last step is followed by itself."""
         f, plan = self.f, self.plan
-        after = f.add(at, integer(plan.tile.depth))
+        after = f.add(at, number(plan.tile.depth))
         if plan.panels > 1:
             inside = scalars.compare(f, "lt", after, limit)
-            beyond = self._least(f.add(limit, integer(plan.panel)), end)
+            beyond = self._least(f.add(limit, number(plan.panel)), end)
             after, limit_after = scalars.select(f, inside, after, limit), scalars.select(f, inside, limit, beyond)
         else:
             limit_after = limit
@@ -202,8 +210,10 @@ class _Block:
 
     def _odd(self, finite: Val) -> Val:
         """Whether some thread of the block read a value that is not finite."""
-        odd = scalars.binary(self.f, "xor", finite, Val("true", BOOL))
-        return self.f.call("llvm.nvvm.barrier.cta.red.or.aligned.all", (BOOL, 1), [integer(0, I32), odd])
+        f = self.f
+        odd = scalars.convert(f, scalars.binary(f, "xor", finite, Val("true", BOOL)), U32)
+        team = Team(f, self.thread, THREADS // WARP, columns=False)
+        return scalars.convert(f, team.meet(odd, functools.partial(scalars.binary, f, "or")), BOOL)
 
     def _flag(self, odd: Val) -> None:
         f, value = self.f, scalars.convert(self.f, odd, U32)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.loops import Axis, Expr, Load, topological
-from repro.ir.types import BOOL, I64, U32
+from repro.ir.types import BOOL, I32, I64, U32
 from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.tiles import LANES, THREADS, WARPS, Plan
 from repro.targets.llvm import scalars
@@ -78,10 +78,10 @@ class Operand:
             raise InternalError(f"a step of {self.lines} x {self.depth} is not shared out evenly by {wide}")
         steps = [f.add(slow, integer(number * (THREADS // along))) for number in range(count)]
         if self.by_term:
-            self.items = [(self._line(step, outer), fast) for step in steps]
+            self.items = [(self._line(step, outer), scalars.convert(f, fast, I32)) for step in steps]
         else:
             line = self._line(fast, outer)
-            self.items = [(line, step) for step in steps]
+            self.items = [(line, scalars.convert(f, step, I32)) for step in steps]
         self.slots = [f.add(f.scaled(step, self.stride), fast) for step in steps]
 
     def _line(self, line: Val, outer: Scope) -> Scope:
@@ -89,7 +89,7 @@ class Operand:
         f = self.f
         place = f.add(self.first, line)
         if self.extent % self.lines:
-            last = integer(self.extent - self.wide)
+            last = integer(self.extent - (1 if self.by_term else self.wide))
             place = scalars.select(f, scalars.compare(f, "lt", place, last), place, last)
         scope = Scope(outer, dict(zip(self.axes, self.body.split(place, self.axes), strict=True)))
         self.body.hoist([self.term, *([] if self.present is None else [self.present])], scope)
@@ -104,14 +104,14 @@ class Operand:
         return terms % self.depth != 0 or (self.plan.panels > 1 and self.plan.panel % self.depth != 0)
 
     def fetch(self, start: Val, limit: Val, shared: str, finite: Val) -> tuple[list[Val], Val]:
-        """Begin to bring the terms from `start` up to `limit`; copies go to `shared`, other values are returned."""
+        """Begin to bring the terms from `start` up to `limit` (i32): copies go to `shared`, other values are given."""
         values: list[Val] = []
         for (line, ahead), slot in zip(self.items, self.slots, strict=True):
             at = self.f.add(start, ahead)
             exists = scalars.compare(self.f, "lt", at, limit) if self.ragged else None
             if exists is not None:
                 at = scalars.select(self.f, exists, at, start)
-            places = self.body.split(at, self.reduce.axes)
+            places = self.body.split(scalars.convert(self.f, at, I64), self.reduce.axes)
             scope = Scope(line, dict(zip(self.reduce.axes, places, strict=True)))
             if self.copied:
                 self._copy(scope, exists, self.address(shared, slot))

@@ -8,11 +8,13 @@ A team shares every outer axis of the kernel, so all its threads take the same w
   neighbours in memory are read by neighbouring threads where the reduced axis is not the fast one. They meet in
   shared memory.
 
-Where threads have gone apart (inside the terms of another reduction, over inner axes), a reduction is each thread's own.
+Where threads have gone apart (inside the terms of another reduction, over inner axes), a reduction is each thread's
+own.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -77,6 +79,18 @@ class Team:
         for distance in (16, 8, 4, 2, 1):
             value = combine(value, self._across(value, distance))
         return value
+
+    def meet(self, value: Val, combine: Callable[[Val, Val], Val]) -> Val:
+        """The values of all threads of the team combined, where order makes no difference; in every thread."""
+        folded = self.fold(value, combine)
+        if self.warps == 1 or self.columns:
+            return folded
+        area = shared_array(self.f, value.dtype, self.warps, "warps")
+        self.write_once(area, self.warp, folded)
+        barrier(self.f)
+        parts = [self.read(area, integer(n), value.dtype) for n in range(self.warps)]
+        barrier(self.f)
+        return functools.reduce(combine, parts)
 
     def _across(self, value: Val, distance: int) -> Val:
         """Another lane's value: combining is commutative, so both lanes of a pair find the same."""
@@ -223,15 +237,7 @@ class _TeamReduction:
     def _exact(self) -> Val:
         team, size = self.team, self.team.size
         mine = self._run(integer(0), integer(self.count), team.rank, size, self.count % size == 0)
-        folded = team.fold(mine, self.combine)
-        if team.warps == 1 or team.columns:
-            return folded
-        area = shared_array(self.f, self.dtype, team.warps, "warps")
-        team.write_once(area, team.warp, folded)
-        barrier(self.f)
-        parts = [team.read(area, integer(n), self.dtype) for n in range(team.warps)]
-        barrier(self.f)
-        return halved(parts, self.combine)
+        return team.meet(mine, self.combine)
 
     def _leaf(self, begin: Val, end: Val, whole: bool) -> Val:
         return self.team.fold(self._run(begin, end, self.team.lane, WARP, whole), self.combine)

@@ -2,7 +2,7 @@
 
 A block of 256 threads computes 16 x 16 thread tiles, its eight warps four along the rows and two along the columns,
 a warp's lanes four and eight. K runs in steps of `depth` terms through shared memory. Where there are few blocks,
-panels of K are parallel work too: each group of panels has blocks of its own, which leave their totals in the workspace.
+panels of K are parallel work too: each group of panels has its own blocks, which leave their totals in the workspace.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def plan(kernel: Kernel) -> Plan | None:
     if contraction is None or 0 in contraction.extents:
         return None
     _, rows, columns, terms = contraction.extents
-    if min(rows, columns) < LEAST or terms < 8 or contraction.chain.panel > 4096:
+    if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
         return None
     tiles = SINGLE if contraction.reduce.dtype.bits == 32 else DOUBLE
     candidates = [made for tile in tiles for made in _splits(contraction, tile)]

@@ -39,13 +39,13 @@ class Totals:
         self._join(self.sums, first, chains)
         if not self.nested:
             return
-        after = f.add(start, integer(panel))
-        last = scalars.compare(f, "ge", after, integer(self.plan.contraction.extents[3]))
+        after = f.add(start, integer(panel, start.dtype))
+        last = scalars.compare(f, "ge", after, integer(self.plan.contraction.extents[3], start.dtype))
         ends = scalars.binary(f, "or", last, self._is(self._rem(after, per_block), 0))
 
         def block() -> None:
             sums = [self._read(self.sums, at) for at in range(0, self.count, self.chunk)]
-            first_block = scalars.compare(f, "lt", start, integer(per_block))
+            first_block = scalars.compare(f, "lt", start, integer(per_block, start.dtype))
             self._join(self.blocks, first_block, [self._pick(v, lane) for v in sums for lane in range(self.chunk)])
 
         f.when(ends, block)
@@ -102,10 +102,10 @@ class Totals:
         self.f.line(f"store volatile {value.typed}, ptr {self._place(area, at)}, align 16")
 
     def _is(self, value: Val, number: int) -> Val:
-        return self.f.let(f"icmp eq i64 {value.text}, {number}", BOOL)
+        return self.f.let(f"icmp eq {value.typed}, {number}", BOOL)
 
     def _rem(self, value: Val, by: int) -> Val:
-        return scalars.binary(self.f, "urem", value, integer(by))
+        return scalars.binary(self.f, "urem", value, integer(by, value.dtype))
 
 
 def gathered(f: Function, values: Sequence[Val]) -> Val:
@@ -122,20 +122,20 @@ class PanelTotals:
     rounded up to whole blocks."""
 
     def __init__(self, f: Function, plan: Plan, sides: Sequence[Operand], first: tuple[Val, Val], batch: Val) -> None:
-        self.f, self.plan, self.sides, self.batch = f, plan, sides, batch
-        self.dtype = plan.contraction.reduce.dtype
-        self.rows = [f.add(first[0], sides[0].place(integer(n))) for n in range(plan.tile.rows)]
-        self.group = sides[1].group
-        self.columns = [f.add(first[1], sides[1].place(integer(n))) for n in range(0, plan.tile.columns, self.group)]
+        self.f, self.plan, self.sides, self.first, self.batch = f, plan, sides, first, batch
+        self.dtype, self.group = plan.contraction.reduce.dtype, sides[1].group
 
     def add(self, start: Val, chains: Sequence[Val]) -> None:
-        f, (height, width) = self.f, self.plan.padded
-        panel = scalars.binary(f, "udiv", start, integer(self.plan.panel))
+        f, (height, width), tile = self.f, self.plan.padded, self.plan.tile
+        (row0, column0), (by_row, by_column) = self.first, self.sides
+        rows = [f.add(row0, by_row.place(integer(n))) for n in range(tile.rows)]
+        columns = [f.add(column0, by_column.place(integer(n))) for n in range(0, tile.columns, self.group)]
+        panel = scalars.binary(f, "udiv", scalars.convert(f, start, I64), integer(self.plan.panel))
         number = f.add(f.scaled(self.batch, self.plan.panels), panel)
-        for r, row in enumerate(self.rows):
+        for r, row in enumerate(rows):
             line = f.scaled(f.add(f.scaled(number, height), row), width)
-            for c, column in enumerate(self.columns):
-                at = r * self.plan.tile.columns + c * self.group
+            for c, column in enumerate(columns):
+                at = r * tile.columns + c * self.group
                 value = chains[at] if self.group == 1 else gathered(f, chains[at : at + self.group])
                 place = workspace_element(f, f.add(line, column), self.dtype)
                 f.line(f"store {value.typed}, ptr {place}, align {self.group * self.dtype.bytes}")
