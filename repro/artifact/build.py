@@ -21,15 +21,14 @@ from repro.artifact.config import FORMAT_VERSION, Build, Config, GoldenRun, Sour
 from repro.artifact.entries import BuiltEntry, describe
 from repro.artifact.layout import Artifact, Layer, unique
 from repro.artifact.media import TENSOR_TYPE
-from repro.errors import ReproError
 from repro.frontend import EntryGraph, Imported, LoadedModel, ParameterSlot, import_model, limits
 from repro.frontend.bindings import set_value
 from repro.frontend.training_info import bindings_of_infer, training_step
 from repro.ir.types import Array, TensorType, to_face
-from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
-from repro.targets import cpu
+from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
+from repro.targets.protocol import REFERENCE
 from repro.train_step import TrainOptions, gradients, train_step, words_of
 from repro.version import VERSION
 
@@ -66,13 +65,7 @@ class Built:
 
 def expand_targets(names: Sequence[str]) -> tuple[str, ...]:
     """Full names of targets that code is made for, in a fixed order: `cpu` is all of cpu/*."""
-    found: set[str] = set()
-    for name in names:
-        if name not in ("cpu", "reference", *CPUS):
-            known = ", ".join(("reference", "cpu", *sorted(CPUS)))
-            raise ReproError(f"unknown target '{name}'", found=name, expected=known)
-        found.update(CPUS if name == "cpu" else {name} - {"reference"})
-    return tuple(sorted(found))
+    return tuple(target.name for target in registry.code_targets(names))
 
 
 def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]]:
@@ -151,7 +144,7 @@ def _entries(
     for graph in graphs:
         lowered.append(_lowered(graph, request.memory_budget))
         progress("passes", len(lowered), len(graphs))
-    wanted = [(CPUS[name], each.program) for each in lowered for name in request.targets]
+    wanted = [(registry.code_target(name), each.program) for each in lowered for name in request.targets]
     programs = iter(compile_programs(wanted, cache, progress))
     return tuple(
         BuiltEntry(graph, each, {name: next(programs) for name in request.targets}, describe(graph, each, weights))
@@ -203,7 +196,7 @@ def _raw(model: LoadedModel, tensor: TensorProto, known: Array | None) -> Bytes:
 
 def _target(name: str, entries: Sequence[BuiltEntry]) -> Target:
     programs = tuple(making.compiled_entry(each, name) for each in entries)
-    return Target(name, f"sha256:{CPUS[name].digest}", programs)
+    return Target(name, f"sha256:{registry.code_target(name).machine_digest}", programs)
 
 
 def _set_values(request: Request) -> tuple[tuple[Tensor, ...], tuple[Layer, ...]]:
@@ -224,12 +217,12 @@ def _golden_runs(
     request: Request, entries: Sequence[BuiltEntry], cache: Cache | None, progress: Progress
 ) -> list[tuple[GoldenRun, tuple[Layer, ...]]]:
     """By this host's best code, which is made for the purpose if the build has none; by the reference elsewhere."""
-    best = cpu.best_machine()
-    target = "reference" if best is None else best.name
-    if best is not None and target not in request.targets:
-        programs = compile_programs([(best, each.lowered.program) for each in entries], cache, progress)
+    best = registry.best(registry.CPU)
+    target = REFERENCE if best is None else best.name
+    if best is not None and best.code.name not in request.targets:
+        programs = compile_programs([(best.code, each.lowered.program) for each in entries], cache, progress)
         for each, program in zip(entries, programs, strict=True):
-            each.compiled[target] = program
+            each.compiled[best.code.name] = program
     given = _given_inputs(request, entries)
     made: list[tuple[GoldenRun, tuple[Layer, ...]]] = []
     for each in entries:

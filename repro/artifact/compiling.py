@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache as memoise
 from pathlib import Path
 
@@ -13,59 +12,45 @@ import repro.ir
 import repro.machines
 import repro.numerics
 import repro.targets
-from passes.schedule import schedule as schedule_kernel
 from repro.artifact import workers
 from repro.artifact.cache import Cache, Key, key
 from repro.ir.program import Program
-from repro.ir.schedule import Schedule
-from repro.machines import CPUS, Machine
-from repro.targets import cpu
+from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
+from repro.targets.protocol import CodeTarget, CompiledProgram
 
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, eq=False)
-class CompiledProgram:
-    """A program's objects for one machine; kernels stand beside `program.kernels`."""
-
-    machine: Machine
-    program: Program
-    schedules: tuple[Schedule, ...]
-    kernel_objects: tuple[bytes, ...]
-    program_object: bytes
-
-
-def compile_kernel(text: str, schedule: Schedule, machine: str) -> bytes:
-    """One object: the job of a worker process."""
-    return cpu.compile_kernel(text, schedule, CPUS[machine])
+def compile_kernel(text: str, schedule: str, target: str) -> bytes:
+    """One kernel's code: the job of a worker process."""
+    return registry.CODE_TARGETS[target].compile_kernel(text, schedule)
 
 
 def compile_programs(
-    wanted: Sequence[tuple[Machine, Program]], cache: Cache | None, progress: Progress
+    wanted: Sequence[tuple[CodeTarget, Program]], cache: Cache | None, progress: Progress
 ) -> list[CompiledProgram]:
     """Every program compiled. Neither the cache nor the number of processes can change a byte."""
     scheduled = [
-        (machine, program, tuple(schedule_kernel(kernel, machine) for kernel in program.kernels))
-        for machine, program in wanted
+        (target, program, tuple(target.schedule(kernel) for kernel in program.kernels)) for target, program in wanted
     ]
     objects = _kernel_objects(scheduled, cache, progress)
     made: list[CompiledProgram] = []
-    for machine, program, schedules in scheduled:
-        keys = [_kernel_key(kernel.digest, s, machine) for kernel, s in zip(program.kernels, schedules, strict=True)]
+    for target, program, schedules in scheduled:
+        keys = [_kernel_key(kernel.digest, s, target) for kernel, s in zip(program.kernels, schedules, strict=True)]
         kernels = tuple(objects[each] for each in keys)
-        calls = _program_object(program, schedules, machine, cache)
-        made.append(CompiledProgram(machine, program, schedules, kernels, calls))
+        calls = _program_object(program, schedules, target, cache)
+        made.append(CompiledProgram(target, program, schedules, kernels, calls))
     return made
 
 
 def _kernel_objects(
-    scheduled: Sequence[tuple[Machine, Program, Sequence[Schedule]]], cache: Cache | None, progress: Progress
+    scheduled: Sequence[tuple[CodeTarget, Program, Sequence[str]]], cache: Cache | None, progress: Progress
 ) -> dict[Key, bytes]:
-    jobs: dict[Key, tuple[str, Schedule, str]] = {}
-    for machine, program, schedules in scheduled:
+    jobs: dict[Key, tuple[str, str, str]] = {}
+    for target, program, schedules in scheduled:
         for kernel, schedule in zip(program.kernels, schedules, strict=True):
-            jobs.setdefault(_kernel_key(kernel.digest, schedule, machine), (kernel.text, schedule, machine.name))
+            jobs.setdefault(_kernel_key(kernel.digest, schedule, target), (kernel.text, schedule, target.name))
     found: dict[Key, bytes] = {}
     for each in jobs:
         data = None if cache is None else cache.get(each)
@@ -84,19 +69,23 @@ def _kernel_objects(
     return found
 
 
-def _program_object(program: Program, schedules: Sequence[Schedule], machine: Machine, cache: Cache | None) -> bytes:
-    texts = "\n".join(schedule.text for schedule in schedules)
-    each = key(kind="program", program=program.digest, schedules=texts, machine=machine.digest, **_toolchain())
+def _program_object(program: Program, schedules: Sequence[str], target: CodeTarget, cache: Cache | None) -> bytes:
+    texts = "\n".join(schedules)
+    each = key(kind="program", program=program.digest, schedules=texts, **_machine(target), **_toolchain())
     data = None if cache is None else cache.get(each)
     if data is None:
-        data = cpu.compile_program(program, schedules, machine)
+        data = target.compile_program(program, schedules)
         if cache is not None:
             cache.put(each, data)
     return data
 
 
-def _kernel_key(digest: str, schedule: Schedule, machine: Machine) -> Key:
-    return key(kind="kernel", kernel=digest, schedule=schedule.text, machine=machine.digest, **_toolchain())
+def _kernel_key(digest: str, schedule: str, target: CodeTarget) -> Key:
+    return key(kind="kernel", kernel=digest, schedule=schedule, **_machine(target), **_toolchain())
+
+
+def _machine(target: CodeTarget) -> dict[str, str]:
+    return {"target": target.name, "machine": target.machine_digest}
 
 
 @memoise

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from passes.pipeline import Lowered
 from repro.artifact import golden, sessions, tensors
 from repro.artifact.canonical import sha256
-from repro.artifact.compiling import CompiledProgram
 from repro.artifact.config import CompiledEntry, CompiledKernel, Entry, GoldenRun, Pass, Passes, Tensor, Value
 from repro.artifact.layout import Layer
-from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, OBJECT_TYPE, PROGRAM_TYPE, TENSOR_TYPE
+from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, PROGRAM_TYPE, TENSOR_TYPE
 from repro.frontend import EntryGraph
 from repro.ir.text import print_graph
 from repro.ir.types import Array, to_face
+from repro.targets import registry
+from repro.targets.protocol import REFERENCE, CodeTarget, CompiledProgram, Executable
 
 Progress = Callable[[str, int, int], None]
 
@@ -24,7 +25,7 @@ LARGE_OUTPUT = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class BuiltEntry:
-    """An entry, and what it was made from: enough to run it without reading it back. `compiled` is by target."""
+    """An entry, and what it was made from: enough to run it without reading it back. `compiled` is by code target."""
 
     source: EntryGraph
     lowered: Lowered
@@ -36,14 +37,15 @@ class BuiltEntry:
         return self.source.name
 
     def session(self, target: str, threads: int) -> sessions.Session:
-        """A session of what was just built; its state starts at the initial values."""
+        """A session of what was just built, on a runner; its state starts at the initial values."""
         slots = self.source.parameters
-        executable: sessions.Executable
-        if target == "reference":
+        executable: Executable
+        if target == REFERENCE:
             executable = reference(self.source, self.lowered)
         else:
+            runner = registry.runner(target)
             values = [slot.initial.reshape(-1) for slot in slots]
-            executable = sessions.open_cpu(self.compiled[target], values, threads)
+            executable = runner.open(self.compiled[runner.code.name], values, threads)
         return sessions.Session(self.entry, executable, [sessions.Parameter(slot.name, slot.type) for slot in slots])
 
 
@@ -78,7 +80,7 @@ def passes_of(built: BuiltEntry) -> Passes:
 def compiled_entry(built: BuiltEntry, target: str) -> CompiledEntry:
     compiled = built.compiled[target]
     parts = zip(compiled.program.kernels, compiled.schedules, compiled.kernel_objects, strict=True)
-    kernels = tuple(CompiledKernel(f"sha256:{kernel.digest}", s.text, sha256(code)) for kernel, s, code in parts)
+    kernels = tuple(CompiledKernel(f"sha256:{kernel.digest}", s, sha256(code)) for kernel, s, code in parts)
     return CompiledEntry(built.name, f"sha256:{compiled.program.digest}", sha256(compiled.program_object), kernels)
 
 
@@ -95,9 +97,13 @@ def layers(built: BuiltEntry, targets: Sequence[str]) -> list[Layer]:
     for target in targets:
         each = built.compiled[target]
         for kernel, code in zip(program.kernels, each.kernel_objects, strict=True):
-            made.append(Layer(f"code/{target}/{kernel.digest}.o", OBJECT_TYPE, code))
-        made.append(Layer(f"code/{target}/{name}.o", OBJECT_TYPE, each.program_object))
+            made.append(_code_layer(each.target, kernel.digest, code))
+        made.append(_code_layer(each.target, name, each.program_object))
     return made
+
+
+def _code_layer(target: CodeTarget, name: str, code: bytes) -> Layer:
+    return Layer(f"code/{target.name}/{name}{target.suffix}", target.media_type, code)
 
 
 # ── golden runs ─────────────────────────────────────────────────────────────────────────────────────

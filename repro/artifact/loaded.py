@@ -8,7 +8,6 @@ from passes import pipeline
 from repro.artifact import sessions, tensors
 from repro.artifact.build import Request, imported_entries
 from repro.artifact.canonical import Bytes
-from repro.artifact.compiling import CompiledProgram
 from repro.artifact.config import Config, Entry
 from repro.artifact.entries import reference
 from repro.artifact.layout import blob_path
@@ -17,10 +16,10 @@ from repro.artifact.workers import cores
 from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
 from repro.frontend import EntryGraph, LoadedModel, load_model
 from repro.ir.parse_kernel import parse_kernel
-from repro.ir.parse_program import parse_program, parse_schedule
+from repro.ir.parse_program import parse_program
 from repro.ir.types import Array, parse_type, to_storage
-from repro.machines import CPUS
-from repro.targets import cpu
+from repro.targets import registry
+from repro.targets.protocol import REFERENCE, CompiledProgram, Runner
 from repro.train_step import TrainOptions, training_of
 
 
@@ -96,36 +95,47 @@ class LoadedArtifact:
         found = self._entry(entry)
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
-        if target == "reference":
+        if target == REFERENCE:
             return sessions.Session(found, self._reference(entry), parameters)
         values = [tensors.from_bytes(self._stored.by_digest(weight.digest), weight.type) for weight in weights]
         stored = [
             to_storage(array, kind.type.dtype).reshape(-1) for array, kind in zip(values, parameters, strict=True)
         ]
-        executable = sessions.open_cpu(self.compiled(entry, target), stored, threads or cores())
+        runner = self.runner(target)
+        executable = runner.open(self.compiled(entry, target), stored, threads or cores())
         return sessions.Session(found, executable, parameters)
 
     def compiled(self, entry: str, target: str = "cpu") -> CompiledProgram:
-        """The code that came with the artifact for an entry on a cpu target. Raises ReproError as `session` does."""
-        return compiled_program(self._stored, self._entry(entry), self.target_name(target))
+        """The code that came with the artifact for an entry and a runner. Raises ReproError as `session` does."""
+        return compiled_program(self._stored, self._entry(entry), self.runner(target).code.name)
 
     def target_name(self, target: str) -> str:
         """The full name of a target; `cpu` is the widest that the artifact has code for and this host runs."""
-        if target == "reference":
-            return target
-        mine = [each.name for each in self.config.targets if each.name in CPUS]
-        if target == "cpu":
-            runnable = [name for name in mine if cpu.runs_here(CPUS[name]) is None]
-            if runnable:
-                return max(runnable, key=lambda name: CPUS[name].vector_bits)
-            reasons = "; ".join(f"{name}: {cpu.runs_here(CPUS[name])}" for name in mine)
-            raise ReproError(
-                "the artifact has no code for this host", found=reasons or "no cpu target", exit_code=EXIT_INCOMPLETE
-            )
-        if target not in mine:
-            known = ", ".join(("cpu", *mine, "reference"))
+        return target if target == REFERENCE else self.runner(target).name
+
+    def runner(self, target: str) -> Runner:
+        """What runs a target's code; a family's name is the best of it that it has code for and that runs here.
+
+        Raises ReproError for a target that the artifact has no code for.
+        """
+        mine = [runner for each in self.config.targets for runner in registry.runners_of(each.name)]
+        family = registry.family_of(target)
+        if family is None:
+            found = next((runner for runner in mine if runner.name == target), None)
+            if found is not None:
+                return found
+            known = ", ".join(sorted({REFERENCE, *(each.name for each in mine), *registry.families_of(mine)}))
             raise ReproError(f"the artifact has no target '{target}'", found=target, expected=known)
-        return target
+        own = [runner for runner in family.runners if runner in mine]
+        for runner in own:
+            if runner.obstacle() is None:
+                return runner
+        reasons = "; ".join(f"{runner.name}: {runner.obstacle()}" for runner in own)
+        raise ReproError(
+            f"the artifact has no code of target '{family.name}' for this host",
+            found=reasons or f"no {family.name} target",
+            exit_code=EXIT_INCOMPLETE,
+        )
 
     def _reference(self, entry: str) -> sessions.ReferenceExecutable:
         source = self.entry_graph(entry)
@@ -171,12 +181,15 @@ def compiled_program(stored: Stored, entry: Entry, target: str) -> CompiledProgr
 
     try:
         program = parse_program(text(compiled.program), lambda digest: parse_kernel(text(digest)), constant)
-        schedules = tuple(parse_schedule(each.schedule) for each in compiled.kernels)
         if [f"sha256:{kernel.digest}" for kernel in program.kernels] != [each.kernel for each in compiled.kernels]:
             raise ValueError("the program's kernels are not those that the config lists")
     except ValueError as error:
         raise ReproError("the artifact's program is damaged", found=str(error), exit_code=EXIT_MISMATCH) from error
     objects: list[Bytes] = [stored.by_digest(each.code) for each in compiled.kernels]
     return CompiledProgram(
-        CPUS[target], program, schedules, tuple(bytes(each) for each in objects), bytes(stored.by_digest(compiled.code))
+        registry.code_target(target),
+        program,
+        tuple(each.schedule for each in compiled.kernels),
+        tuple(bytes(each) for each in objects),
+        bytes(stored.by_digest(compiled.code)),
     )

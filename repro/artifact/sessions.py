@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from passes.prepare import canonical_outputs
-from repro.artifact.compiling import CompiledProgram
 from repro.artifact.config import Entry, Value
-from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.errors import ReproError
 from repro.ir.graph import Graph
 from repro.ir.types import Array, TensorType, parse_type, to_face, to_storage
 from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.record import evaluate
-from repro.runtime.session import CpuExecutable
-from repro.targets import cpu
-
-
-class Executable(Protocol):
-    """A program that can be run on storage arrays of the inputs' shapes, by position.
-
-    A run gives the entry's outputs and, last, its report of indices if it has one. It changes the state, unless the
-    report says of any that it was out of range.
-    """
-
-    def run(self, inputs: Sequence[Array]) -> Sequence[Array]: ...
-
-    def set_parameter(self, position: int, value: Array) -> None: ...
-
-    def parameter(self, position: int) -> Array | None: ...
-
-    def close(self) -> None: ...
+from repro.targets.protocol import Executable
 
 
 class ReferenceExecutable:
@@ -71,18 +52,6 @@ class ReferenceExecutable:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def open_cpu(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> CpuExecutable:
-    """Load a compiled program into this process. Raises ReproError if this host cannot run its machine's code."""
-    reason = cpu.runs_here(compiled.machine)
-    if reason is not None:
-        raise ReproError(f"target {compiled.machine.name} does not run here", found=reason, exit_code=EXIT_INCOMPLETE)
-    code = cpu.Code((*compiled.kernel_objects, compiled.program_object))
-    executable = CpuExecutable(compiled.program, code, cpu.scratch_bytes(compiled.program, compiled.schedules), threads)
-    for position, value in enumerate(parameters):
-        executable.bind_parameter(position, value)
-    return executable
 
 
 def accept(array: object, value: Value, what: str = "input") -> Array:
@@ -189,7 +158,3 @@ def _raise_for(sources: Sequence[str], report: Array) -> None:
                 expected="an index inside the extent of what is indexed",
                 next="the contract gives such an element a defined value, but a run reports it",
             )
-
-
-OpenExecutable = Callable[[str, int], Executable]
-"""From a target's name and a number of threads."""

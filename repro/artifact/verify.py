@@ -21,13 +21,12 @@ from repro.errors import EXIT_MISMATCH, ReproError
 from repro.frontend import INFER
 from repro.ir.types import Array
 from repro.ir.work import program_operations
-from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
-from repro.targets import cpu
+from repro.targets import registry
+from repro.targets.protocol import REFERENCE
 
 Progress = Callable[[str, int, int], None]
 
-THREADS = (1, 2, 5)
 REFERENCE_LIMIT = 300_000_000
 """Scalar operations up to which the reference runs; more is a row 'not run: cost'."""
 
@@ -185,38 +184,33 @@ class _Wanted:
 
 
 def _wanted(targets: Sequence[str] | None, require: Sequence[str]) -> _Wanted:
-    known = ("reference", "cpu", *CPUS)
-    for name in (*(targets or ()), *require):
-        if name not in known:
-            raise ReproError(f"unknown target '{name}'", found=name, expected=", ".join(known))
-    best = cpu.best_machine()
-    own = "cpu" if best is None else best.name
-    full = {own if name == "cpu" else name for name in ("cpu", *(targets or ()), *require)}
-    named = (
-        None if targets is None else tuple(dict.fromkeys((own, *(own if name == "cpu" else name for name in targets))))
-    )
-    return _Wanted(named, frozenset(full))
+    registry.check_names((*(targets or ()), *require))
+    full = {name: name if name == REFERENCE else registry.runner(name).name for name in registry.NAMES}
+    own = full[registry.CPU.name]
+    required = {full[name] for name in (registry.CPU.name, *(targets or ()), *require)}
+    named = None if targets is None else tuple(dict.fromkeys((own, *(full[name] for name in targets))))
+    return _Wanted(named, frozenset(required))
 
 
 def _run_all(stored: Stored, built: Built, wanted: _Wanted, rows: _Rows, progress: Progress) -> None:
-    default = (
-        "reference",
-        *sorted({*(target.name for target in stored.config.targets), *wanted.required} - {"reference"}),
-    )
-    names = wanted.named or default
+    mine = (runner.name for target in stored.config.targets for runner in registry.runners_of(target.name))
+    default = (REFERENCE, *sorted({*mine, *wanted.required} - {REFERENCE}))
+    names = tuple(dict.fromkeys((*(wanted.named or default), *sorted(wanted.required))))
+    here = [name for name in names if name == REFERENCE or registry.runner(name).obstacle() is None]
     for each in built.entries:
-        _compile_missing(each, (*names, *wanted.required), progress)
-    for done, name in enumerate(dict.fromkeys((*names, *sorted(wanted.required)))):
+        _compile_missing(each, here, progress)
+    for done, name in enumerate(names):
         progress("run targets", done, len(names))
         for each in built.entries:
             _run_target(stored, each, name, name in wanted.required, rows)
 
 
 def _compile_missing(built: BuiltEntry, names: Sequence[str], progress: Progress) -> None:
-    extra = [name for name in dict.fromkeys(names) if name in CPUS and name not in built.compiled]
+    targets = registry.code_targets(names)
+    extra = [target for target in targets if target.name not in built.compiled]
     if extra:
-        programs = compile_programs([(CPUS[name], built.lowered.program) for name in extra], None, progress)
-        built.compiled.update(zip(extra, programs, strict=True))
+        programs = compile_programs([(target, built.lowered.program) for target in extra], None, progress)
+        built.compiled.update({each.target.name: each for each in programs})
 
 
 def _row(entry: str, target: str, threads: int = 0) -> str:
@@ -226,17 +220,14 @@ def _row(entry: str, target: str, threads: int = 0) -> str:
 
 
 def _run_target(stored: Stored, built: BuiltEntry, name: str, required: bool, rows: _Rows) -> None:
-    if name == "reference":
-        row = _row(built.name, name)
-        cost = program_operations(built.lowered.program)
-        if cost > REFERENCE_LIMIT and not required:
-            rows.not_run(row, f"cost: {cost} operations, the limit is {REFERENCE_LIMIT}", required)
-            return
-        _compare_run(stored, row, required, lambda: built.session("reference", 1), rows)
-        return
-    reason = cpu.runs_here(CPUS[name]) if name in CPUS else "this host runs no CPU target"
-    for threads in THREADS:
-        row = _row(built.name, name, threads)
+    cost = program_operations(built.lowered.program)
+    limit = REFERENCE_LIMIT if name == REFERENCE else registry.runner(name).limit
+    reason = None if name == REFERENCE else registry.runner(name).obstacle()
+    if reason is None and limit is not None and cost > limit and not required:
+        reason = f"cost: {cost} operations, the limit is {limit}"
+    counts = (1,) if name == REFERENCE else registry.runner(name).threads
+    for threads in counts:
+        row = _row(built.name, name, threads if len(counts) > 1 else 0)
         if reason is not None:
             rows.not_run(row, reason, required)
         else:

@@ -21,10 +21,10 @@ from repro.errors import InternalError
 from repro.frontend import EntryGraph, import_model, load_model
 from repro.ir.types import Array
 from repro.ir.work import program_operations
-from repro.machines import CPUS
 from repro.numerics.contract import CONTRACT_VERSION
-from repro.targets import cpu
+from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
+from repro.targets.protocol import REFERENCE, Executable
 from repro.version import VERSION
 
 Progress = Callable[[str, int, int], None]
@@ -66,9 +66,9 @@ def golden(audited: Audited, cache: Cache | None, progress: Progress) -> Capture
 
 def own_executors() -> tuple[Executor, ...]:
     """repro on every CPU target that this host runs, on 1 and 2 threads, and the reference: all must agree."""
-    names = [name for name, machine in sorted(CPUS.items()) if cpu.runs_here(machine) is None]
+    names = sorted(runner.name for runner in registry.CPU.runners if runner.obstacle() is None)
     found = [_executor(name, threads) for name in names for threads in THREADS]
-    return (*found, Executor(FAMILY, (("target", "reference"),)))
+    return (*found, Executor(FAMILY, (("target", REFERENCE),)))
 
 
 def own_versions() -> dict[str, str]:
@@ -78,8 +78,8 @@ def own_versions() -> dict[str, str]:
 
 def best_executor() -> Executor:
     """This host's best target on one thread: where golden values are computed."""
-    machine = cpu.best_machine()
-    return Executor(FAMILY, (("target", "reference"),)) if machine is None else _executor(machine.name, 1)
+    best = registry.best(registry.CPU)
+    return Executor(FAMILY, (("target", REFERENCE),)) if best is None else _executor(best.name, 1)
 
 
 def _executor(target: str, threads: int) -> Executor:
@@ -119,7 +119,7 @@ def session_of(
     """
     lowered = pipeline.run(source.graph, source.locations, source.updates)
     target, threads = executor.option("target"), int(executor.option("threads", "1"))
-    if target == "reference" and limit is not None and program_operations(lowered.program) > limit:
+    if target == REFERENCE and limit is not None and program_operations(lowered.program) > limit:
         raise TooMuchWorkError(f"{program_operations(lowered.program)} operations; the reference runs up to {limit}")
     slots = [sessions.Parameter(slot.name, slot.type) for slot in source.parameters]
     return sessions.Session(_entry(source, lowered), _open(source, lowered, target, threads, cache, progress), slots)
@@ -127,11 +127,12 @@ def session_of(
 
 def _open(
     source: EntryGraph, lowered: Lowered, target: str, threads: int, cache: Cache | None, progress: Progress
-) -> sessions.Executable:
-    if target == "reference":
+) -> Executable:
+    if target == REFERENCE:
         return entries.reference(source, lowered)
-    compiled = compile_programs([(CPUS[target], lowered.program)], cache, progress)[0]
-    return sessions.open_cpu(compiled, [slot.initial.reshape(-1) for slot in source.parameters], threads)
+    runner = registry.runner(target)
+    compiled = compile_programs([(runner.code, lowered.program)], cache, progress)[0]
+    return runner.open(compiled, [slot.initial.reshape(-1) for slot in source.parameters], threads)
 
 
 def _entry(source: EntryGraph, lowered: Lowered) -> Entry:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from repro.artifact import tensors
-from repro.artifact.compiling import CompiledProgram
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import match
 from repro.ir.contraction import find
@@ -20,6 +19,8 @@ from repro.ir.types import Array, to_storage
 from repro.ir.work import iterations, operations
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
+from repro.targets.cpu import target as cpu_target
+from repro.targets.protocol import CompiledProgram
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ def profile(
     program = compiled.program
     calls = list(_calls(program.steps, 1))
     cycles = np.zeros((len(calls) + 1, threads), np.uint64)
-    counting = cpu.compile_program(program, compiled.schedules, compiled.machine, profile=True)
+    machine = cpu_target.machine_of(compiled)
+    counting = cpu_target.compile_program(program, compiled.schedules, machine, profile=True)
     code = cpu.Code((*compiled.kernel_objects, counting))
-    scratch = cpu.scratch_bytes(program, compiled.schedules)
-    executable = CpuExecutable(program, code, scratch, threads, cycles)
+    executable = CpuExecutable(program, code, cpu_target.scratch_bytes(compiled), threads, cycles)
     for position, value in enumerate(parameters):
         executable.bind_parameter(position, value)
     taken: list[tuple[float, Array]] = []

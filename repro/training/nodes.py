@@ -14,20 +14,18 @@ import numpy as np
 
 from passes import pipeline
 from passes.prepare import canonical_outputs
-from repro.artifact import sessions
 from repro.artifact.cache import Cache
 from repro.artifact.canonical import Json
-from repro.artifact.compiling import CompiledProgram, compile_programs
+from repro.artifact.compiling import compile_programs
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.workers import cores
-from repro.errors import ReproError
 from repro.frontend import EntryGraph
 from repro.frontend.imported import Port
 from repro.ir.graph import Graph, Locations, Node, Value, constant_array
 from repro.ir.types import Array, to_face, to_storage
-from repro.machines import CPUS, Machine
 from repro.ops.record import evaluate
-from repro.targets import cpu
+from repro.targets import registry
+from repro.targets.protocol import REFERENCE, CompiledProgram, Runner
 from repro.training import digests
 from repro.training.compare import TensorDifference, difference
 
@@ -272,8 +270,8 @@ def on_reference(
     return evaluate(canonical_outputs(graph), inputs, parameters)
 
 
-def on_cpu(machine: Machine, threads: int, cache: Cache | None) -> RunGraph:
-    """The graph compiled for a machine, once."""
+def on_target(target: Runner, threads: int, cache: Cache | None) -> RunGraph:
+    """The graph compiled for a target, once."""
     known: dict[bytes, CompiledProgram] = {}
 
     def run(
@@ -282,8 +280,8 @@ def on_cpu(machine: Machine, threads: int, cache: Cache | None) -> RunGraph:
         compiled = known.get(graph.digest)
         if compiled is None:
             program = pipeline.run(graph, dict(locations)).program
-            compiled = known[graph.digest] = compile_programs([(machine, program)], cache, lambda *_: None)[0]
-        executable = sessions.open_cpu(compiled, parameters, threads)
+            compiled = known[graph.digest] = compile_programs([(target.code, program)], cache, lambda *_: None)[0]
+        executable = target.open(compiled, parameters, threads)
         try:
             return executable.run(inputs)[: len(graph.results)]
         finally:
@@ -294,12 +292,9 @@ def on_cpu(machine: Machine, threads: int, cache: Cache | None) -> RunGraph:
 
 def runner(target: str, threads: int | None, cache: Cache | None) -> RunGraph:
     """By a target's name; `cpu` is this host's best."""
-    if target == "reference":
+    if target == REFERENCE:
         return on_reference
-    machine = cpu.best_machine() if target == "cpu" else CPUS.get(target)
-    if machine is None:
-        raise ReproError(f"unknown target '{target}'", found=target, expected=", ".join(("reference", "cpu", *CPUS)))
-    return on_cpu(machine, threads or cores(), cache)
+    return on_target(registry.runner(target), threads or cores(), cache)
 
 
 def recorder(artifact: LoadedArtifact, entry: str, target: str, threads: int | None, cache: Cache | None) -> Recorder:

@@ -20,7 +20,8 @@ from repro.artifact.config import (
     Versions,
 )
 from repro.artifact.layout import Artifact, Layer
-from repro.artifact.media import KERNEL_TYPE, OBJECT_TYPE, PROGRAM_TYPE, SOURCE_TYPE, TENSOR_TYPE
+from repro.artifact.media import KERNEL_TYPE, PROGRAM_TYPE, SOURCE_TYPE, TENSOR_TYPE
+from repro.targets.cpu.target import OBJECT_TYPE
 
 
 def sample_artifact(weight: bytes = b"\0\0\x80\x3f") -> Artifact:

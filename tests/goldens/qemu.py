@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from repro.artifact import tensors
-from repro.artifact.compiling import CompiledProgram
 from repro.artifact.config import Entry, GoldenRun
 from repro.artifact.loaded import compiled_program
 from repro.artifact.reading import Stored
 from repro.artifact.sessions import match
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY
 from repro.ir.types import Array, parse_type, to_face
-from repro.targets import cpu
+from repro.targets.cpu import target
 from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from repro.targets.protocol import CompiledProgram
 
 NATIVE = platform.machine() == "aarch64"
 COMPILER = "gcc" if NATIVE else "aarch64-linux-gnu-gcc"
@@ -87,8 +87,7 @@ class Runner:
         self._link()
 
     def _link(self) -> None:
-        program = self.compiled.program
-        stride = max(64, _round_up(cpu.scratch_bytes(program, self.compiled.schedules)))
+        stride = max(64, _round_up(target.scratch_bytes(self.compiled)))
         values = {
             "symbol": SYMBOL, "offsets": ",".join(map(str, self.offsets)), "count": len(self.offsets), "stride": stride,
             "image": self.size, "context": CONTEXT_BYTES, "buffers": BUFFERS, "scratch": SCRATCH,

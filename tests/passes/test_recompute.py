@@ -13,16 +13,16 @@ import repro
 from passes import pipeline
 from passes.recompute import MemoryBudgetError, recompute
 from repro.artifact.cache import Cache
-from repro.artifact.compiling import CompiledProgram, compile_programs
+from repro.artifact.compiling import compile_programs
 from repro.artifact.config import Config
-from repro.artifact.sessions import open_cpu
 from repro.cli import parser
 from repro.frontend import import_model, load_model
 from repro.ir.parse_program import parse_program
 from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, walk
 from repro.ir.types import Array
 from repro.ir.work import program_operations
-from repro.targets import cpu
+from repro.targets import cpu, registry
+from repro.targets.protocol import CompiledProgram
 from repro.train_step import TrainStep, train_step, training_of
 from tests.passes.symbolic import terms
 
@@ -80,15 +80,17 @@ def bounded(name: str, percent: int) -> Program:
 
 def compiled(program: Program, folder: Path) -> CompiledProgram:
     """Code for this host; a program and its bounded form share their kernels' objects."""
-    machine = cpu.best_machine()
-    assert machine is not None
-    return compile_programs([(machine, program)], Cache(folder), lambda *_: None)[0]
+    best = registry.best(registry.CPU)
+    assert best is not None
+    return compile_programs([(best.code, program)], Cache(folder), lambda *_: None)[0]
 
 
 def results(name: str, code: CompiledProgram, threads: int) -> list[bytes]:
     """Outputs of two steps, then every parameter."""
     case = trained(name)
-    made = open_cpu(code, [tensor.initial.reshape(-1) for tensor in case.step.state], threads)
+    made = registry.runner(code.target.name).open(
+        code, [tensor.initial.reshape(-1) for tensor in case.step.state], threads
+    )
     found = [flat.tobytes() for inputs in case.data for flat in made.run(inputs)]
     parameters = [made.parameter(slot) for slot in range(len(case.step.state))]
     found += [value.tobytes() for value in parameters if value is not None]

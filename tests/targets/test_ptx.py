@@ -11,11 +11,10 @@ import pytest
 
 from repro.ir import index as ix
 from repro.ir.loops import BufferParameter, Chain, Exact, Kernel, Lanes, Store, apply, convert, load, reduce
-from repro.ir.schedule import Schedule
 from repro.ir.types import F16, F32, F64, I32, DType
 from repro.machines import SM_80
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
-from repro.targets.gpu import emit_ptx
+from repro.targets.gpu import emit
 
 FORBIDDEN = (r"\.approx", r"\.ftz", r"\b(add|sub|mul)\.f(32|64)\b", r"\b(div|sqrt|fma|mad)\.f(32|64)\b", r"call")
 """Approximate, flushing, or without a rounding of its own: ptxas may fuse a bare add and mul."""
@@ -68,20 +67,20 @@ KERNELS = pytest.mark.parametrize(
 
 @KERNELS
 def test_ptx_rounds_every_operation_once(kernel: Kernel, tmp_path: Path) -> None:
-    text = emit_ptx(kernel, Schedule(None, 1, 1), SM_80)
+    text = emit(kernel, SM_80).ptx
     assert f".visible .entry k_{kernel.digest[:16]}(" in text
     assert ".target sm_80" in text and ".version 8.0" in text
     assert re.search(r"fma\.rn\.f(32|64)", text)
     for pattern in FORBIDDEN:
         assert not re.search(pattern, text), re.search(f".*{pattern}.*", text)
-    assert text == emit_ptx(kernel, Schedule(None, 1, 1), SM_80)
+    assert text == emit(kernel, SM_80).ptx
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
 @KERNELS
 def test_ptxas_takes_it(kernel: Kernel, tmp_path: Path) -> None:
     source = tmp_path / "kernel.ptx"
-    source.write_text(emit_ptx(kernel, Schedule(None, 1, 1), SM_80))
+    source.write_text(emit(kernel, SM_80).ptx)
     command = ["ptxas", "-arch=sm_80", "-o", tmp_path / "kernel.cubin", source]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

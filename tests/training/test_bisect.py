@@ -16,7 +16,7 @@ from repro import cli
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
 from repro.ir.types import Array
 from repro.ops.record import OPS
-from repro.targets import cpu
+from repro.targets import registry
 from repro.training import nodes
 from repro.training.compare import difference
 from tests.training.conftest import BATCH, MODEL
@@ -102,18 +102,18 @@ def test_code_and_reference_agree_at_every_node(artifact: Path, samples: Path, t
     assert "the re-run on reference gives the trace, steps 1 to 3" in found.verdict[0]
 
 
-@pytest.mark.skipif(cpu.best_machine() is None, reason="compiled code runs on no target here")
+@pytest.mark.skipif(registry.best(registry.CPU) is None, reason="compiled code runs on no target here")
 def test_a_reordered_sum_is_found_to_the_node(artifact: Path, samples: Path, monkeypatch: pytest.MonkeyPatch):
     loaded = repro.load(artifact)
     entry, state = loaded.entry_graph("train_step"), loaded.initial_state("train_step")
     given = repro.read_npz(samples)
     inputs = {name: array[:16] for name, array in given.items()}
-    machine = cpu.best_machine()
-    assert machine is not None
-    good = nodes.on_cpu(machine, 1, None)
+    best = registry.best(registry.CPU)
+    assert best is not None
+    good = nodes.on_target(best, 1, None)
     assert nodes.first_difference(entry, inputs, state, nodes.on_reference, good) is None
     monkeypatch.setitem(OPS, "dot", MIRRORED)
-    found = nodes.first_difference(entry, inputs, state, nodes.on_reference, nodes.on_cpu(machine, 1, None))
+    found = nodes.first_difference(entry, inputs, state, nodes.on_reference, nodes.on_target(best, 1, None))
     assert found is not None
     assert (found.op, found.value.type) == ("dot", "f32[16,64]")
     assert "fc2" in found.source or "Gemm" in found.source
@@ -124,7 +124,7 @@ def test_a_reordered_sum_is_found_to_the_node(artifact: Path, samples: Path, mon
     assert found.value.ulps > 0
 
 
-@pytest.mark.skipif(cpu.best_machine() is None, reason="compiled code runs on no target here")
+@pytest.mark.skipif(registry.best(registry.CPU) is None, reason="compiled code runs on no target here")
 @pytest.mark.parametrize(
     ("options", "iterations"),
     [
@@ -142,10 +142,10 @@ def test_a_reordered_sum_is_found_inside_of_loops(
     entry, state = made.entry_graph("train_step"), made.initial_state("train_step")
     given = repro.read_npz(samples)
     inputs = {port.name: given[port.name][: port.type.shape[0]] for port in entry.inputs}
-    machine = cpu.best_machine()
-    assert machine is not None
+    best = registry.best(registry.CPU)
+    assert best is not None
     monkeypatch.setitem(OPS, "dot", MIRRORED)
-    found = nodes.first_difference(entry, inputs, state, nodes.on_reference, nodes.on_cpu(machine, 1, None))
+    found = nodes.first_difference(entry, inputs, state, nodes.on_reference, nodes.on_target(best, 1, None))
     assert found is not None
     assert (found.op, found.value.type, found.iterations) == ("dot", "f32[16,64]", iterations)
     assert "fc2" in found.source or "Gemm" in found.source

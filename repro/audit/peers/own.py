@@ -16,7 +16,7 @@ from repro.audit.probes.own import own_adders
 from repro.audit.records import Executor, Outcome
 from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.types import Array
-from repro.machines import CPUS
+from repro.targets import registry
 
 
 class Own:
@@ -60,4 +60,6 @@ class Own:
     def adders(self, executor: Executor) -> Mapping[str, Adder]:
         """Of compiled targets; the reference would take minutes over a tree."""
         target = executor.option("target")
-        return own_adders(target, int(executor.option("threads", "1")), self.cache) if target in CPUS else {}
+        return (
+            own_adders(target, int(executor.option("threads", "1")), self.cache) if target in registry.RUNNERS else {}
+        )

@@ -9,27 +9,29 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from passes import pipeline
-from repro.artifact import sessions
 from repro.artifact.cache import Cache
 from repro.artifact.compiling import compile_programs
 from repro.audit.peers.peer import Adder
 from repro.frontend import import_model, load_model
 from repro.ir.types import Array
-from repro.machines import CPUS
+from repro.targets import registry
+from repro.targets.protocol import Executable
 
 OPSET = 17
 IR_VERSION = 8
 
 
 def own_adders(target: str, threads: int, cache: Cache | None = None) -> Mapping[str, Adder]:
-    """`sum` and `dot` of a CPU target. Raises ReproError, when first called, where this host does not run it."""
+    """`sum` and `dot` of a compiled target. Raises ReproError, when first called, where this host does not run it."""
+
+    runner = registry.runner(target)
 
     @lru_cache(maxsize=2)
-    def opened(model: Callable[[int], ModelProto], length: int) -> sessions.Executable:
+    def opened(model: Callable[[int], ModelProto], length: int) -> Executable:
         source = import_model(load_model(model(length))).infer
         lowered = pipeline.run(source.graph, source.locations)
-        compiled = compile_programs([(CPUS[target], lowered.program)], cache, lambda *_: None)[0]
-        return sessions.open_cpu(compiled, [slot.initial.reshape(-1) for slot in source.parameters], threads)
+        compiled = compile_programs([(runner.code, lowered.program)], cache, lambda *_: None)[0]
+        return runner.open(compiled, [slot.initial.reshape(-1) for slot in source.parameters], threads)
 
     def add(a: Array, b: Array) -> float:
         return _only(opened(sum_model, a.size).run([a]))

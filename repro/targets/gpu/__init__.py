@@ -1,5 +1,6 @@
-"""NVIDIA GPUs. What stands so far: kernels as PTX, one work item for each thread."""
+"""NVIDIA GPUs: kernels as PTX, with the launches that run them (docs/gpu.md)."""
 
-from repro.targets.gpu.ptx import emit_ptx
+from repro.targets.gpu.emit import emit
+from repro.targets.gpu.launch import GpuKernel, Launch
 
-__all__ = ["emit_ptx"]
+__all__ = ["GpuKernel", "Launch", "emit"]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from repro.ir.dependence import independent_axes, reads_its_output
 from repro.ir.loops import Axis, Expr, Kernel
 from repro.ir.schedule import Schedule
-from repro.ir.types import I64, U32
+from repro.ir.types import I64
 from repro.machines import Machine
 from repro.targets.llvm import contraction, reductions, scalars
 from repro.targets.llvm.body import Body, Scope
@@ -52,34 +52,6 @@ def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     return module(f, kernel, machine)
 
 
-_SPECIAL = "llvm.nvvm.read.ptx.sreg"
-
-
-def emit_grid(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
-    """The LLVM module (text) of a kernel for a grid of threads: each does the work item of its number.
-
-    kernel k_<digest>(ptr b0, ..., i64 s0, ...)
-    """
-    f = Function()
-    block, size, thread = (_special(f, name) for name in ("ctaid", "ntid", "tid"))
-    first = f.let(f"mul i64 {block.text}, {size.text}", I64)
-    begin = f.add(first, thread)
-    f.line(f"%begin = add i64 {begin.text}, 0")
-    inside = scalars.compare(f, "lt", begin, integer(work_items(kernel, schedule)))
-    f.line(f"%end = add i64 {begin.text}, {scalars.convert(f, inside, I64).text}")
-    _emit_items(f, kernel, schedule, machine)
-    f.line("ret void")
-    parameters = [f"ptr noalias %b{number}" for number in range(len(kernel.buffers))]
-    parameters += [f"i64 %s{number}" for number in range(len(kernel.scalars))]
-    head = [f'target triple = "{machine.triple}"', *f.declared]
-    lines = [*head, f"define ptx_kernel void @{symbol(kernel)}({', '.join(parameters)}) nounwind {{", "entry:"]
-    return "\n".join([*lines, *f.entry, *f.lines, "}"]) + "\n"
-
-
-def _special(f: Function, name: str) -> Val:
-    return scalars.convert(f, f.call(f"{_SPECIAL}.{name}.x", (U32, 1), []), I64)
-
-
 def module(f: Function, kernel: Kernel, machine: Machine) -> str:
     buffers = [f"ptr noalias align 16 %b{number}" for number in range(len(kernel.buffers))]
     numbers = [f"i64 %s{number}" for number in range(len(kernel.scalars))]
@@ -109,7 +81,7 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
     roots = [expr for store in kernel.stores for expr in store.expressions]
     top = Scope(None, {})
     body.hoist(roots, top)
-    items = _Items(body, kernel, schedule, roots)
+    items = Items(body, kernel, schedule, roots)
 
     def item(number: Val, _: list[Val]) -> Sequence[Val]:
         items.item(number, top)
@@ -118,8 +90,8 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
     f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
 
 
-class _Items:
-    """The code of one work item."""
+class Items:
+    """The code of work items, one at a time, into a function."""
 
     def __init__(self, body: Body, kernel: Kernel, schedule: Schedule, roots: list[Expr]) -> None:
         self.body, self.f, self.kernel, self.roots = body, body.f, kernel, roots

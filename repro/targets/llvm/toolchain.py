@@ -52,5 +52,7 @@ def object_code(text: str, machine: Machine) -> bytes:
     return target_machine(machine).emit_object(optimised(text, machine))
 
 
-def assembly(text: str, machine: Machine) -> str:
-    return target_machine(machine).emit_assembly(optimised(text, machine))
+def assembly(text: str, machine: Machine) -> tuple[str, str]:
+    """Assembly, and the optimised LLVM module (text) that it is of."""
+    module = optimised(text, machine)
+    return target_machine(machine).emit_assembly(module), str(module)

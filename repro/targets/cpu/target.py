@@ -1,0 +1,62 @@
+"""The CPU targets, as the registry has them: one for each machine of `repro.machines.CPUS`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from passes.schedule import schedule
+from repro.ir.loops import Kernel
+from repro.ir.parse_program import parse_schedule
+from repro.ir.program import Program
+from repro.ir.types import Array
+from repro.machines import CPUS, Machine
+from repro.runtime.session import CpuExecutable
+from repro.targets.cpu import code, host
+from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
+
+OBJECT_TYPE = "application/vnd.repro.object.v1+elf"
+THREADS = (1, 2, 5)
+
+
+def machine_of(compiled: CompiledProgram) -> Machine:
+    return CPUS[compiled.target.name]
+
+
+def scratch_bytes(compiled: CompiledProgram) -> int:
+    """Private bytes that each thread needs."""
+    return code.scratch_bytes(compiled.program, [parse_schedule(text) for text in compiled.schedules])
+
+
+def compile_program(program: Program, schedules: Sequence[str], machine: Machine, profile: bool = False) -> bytes:
+    return code.compile_program(program, [parse_schedule(text) for text in schedules], machine, profile)
+
+
+def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> CpuExecutable:
+    """A compiled program in this process."""
+    loaded = code.Code((*compiled.kernel_objects, compiled.program_object))
+    executable = CpuExecutable(compiled.program, loaded, scratch_bytes(compiled), threads)
+    for position, value in enumerate(parameters):
+        executable.bind_parameter(position, value)
+    return executable
+
+
+def _code_target(machine: Machine) -> CodeTarget:
+    def schedule_text(kernel: Kernel) -> str:
+        return schedule(kernel, machine).text
+
+    def compile_kernel(text: str, chosen: str) -> bytes:
+        return code.compile_kernel(text, parse_schedule(chosen), machine)
+
+    def calls(program: Program, schedules: Sequence[str]) -> bytes:
+        return compile_program(program, schedules, machine)
+
+    return CodeTarget(machine.name, machine.digest, OBJECT_TYPE, ".o", schedule_text, compile_kernel, calls)
+
+
+def _runner(machine: Machine) -> Runner:
+    return Runner(machine.name, _code_target(machine), lambda: host.runs_here(machine), load, THREADS)
+
+
+_WIDEST_FIRST = sorted(CPUS.values(), key=lambda machine: -machine.vector_bits)
+_RUNNERS = tuple(_runner(machine) for machine in _WIDEST_FIRST)
+FAMILY = Family("cpu", _RUNNERS, tuple(runner.code for runner in _RUNNERS))

@@ -1,0 +1,120 @@
+"""What GPU code shares: the kernel's expressions with the GPU's ways, thread numbers, and an entry's frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repro.ir import index as ix
+from repro.ir.loops import Apply, Axis, Expr, Kernel
+from repro.ir.types import F32, F64, I64, U32, DType
+from repro.machines import Machine
+from repro.targets.gpu import gate
+from repro.targets.gpu.remainder import remainder
+from repro.targets.llvm import reductions, scalars
+from repro.targets.llvm.body import Body, ReduceEmitter, Scope
+from repro.targets.llvm.text import Function, Val
+from repro.targets.llvm.toolchain import assembly
+
+WARP = 32
+
+
+class GpuBody(Body):
+    """Expressions of a kernel; a remainder of floats is computed exactly."""
+
+    def __init__(self, f: Function, kernel: Kernel, machine: Machine, reducer: ReduceEmitter = reductions.emit) -> None:
+        super().__init__(f, kernel, reducer, machine)
+
+    def lane_width(self, axis: Axis) -> int:
+        """How many neighbours along an axis fill 16 bytes of the kernel's widest elements; 1 where the axis does not
+        hold whole runs, or a store does not put them side by side."""
+        width = min(4, 16 // max(buffer.dtype.bytes for buffer in self.kernel.buffers))
+        beside = all(ix.coefficient(store.offset, axis) == 1 for store in self.kernel.stores)
+        return width if beside and axis.extent % width == 0 else 1
+
+    def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
+        """Vectors begin at multiples of their width here, so an offset is aligned if what is beside the run is."""
+        assert lanes.run is not None
+        axes, _ = lanes.run
+        stride, rest = 1, [offset]
+        for axis in reversed(axes):
+            rest.append(ix.scale(axis, -stride))
+            stride *= axis.extent
+        together = lanes.width
+        while together > 1 and not ix.divisible(ix.add(*rest), together):
+            together //= 2
+        return together * dtype.bytes
+
+    def _apply(self, expr: Apply, scope: Scope) -> Val:
+        if expr.op == "rem" and expr.dtype in (F32, F64):
+            return remainder(self.f, *self._same_width([self.value(child, scope) for child in expr.children]))
+        return super()._apply(expr, scope)
+
+
+def special(f: Function, name: str) -> Val:
+    """A thread's own number: tid, ctaid, ntid, nctaid; as i64, and known to be small."""
+    return scalars.convert(f, f.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", (U32, 1), []), I64)
+
+
+def barrier(f: Function) -> None:
+    """All threads of the block meet."""
+    f.effect("llvm.nvvm.barrier.cta.sync.aligned.all", ["i32"], ["i32 0"])
+
+
+def global_thread(f: Function, block: int) -> Val:
+    """The thread's number in the grid."""
+    first = f.let(f"mul nuw nsw i64 {special(f, 'ctaid').text}, {block}", I64)
+    return f.let(f"add nuw nsw i64 {first.text}, {special(f, 'tid').text}", I64)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a module: its name, body, and threads per block."""
+
+    symbol: str
+    function: Function
+    block: int
+
+
+def assemble(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspace: bool = False) -> str:
+    """The PTX of a kernel's entries. Raises InternalError where it breaks a rule of the contract."""
+    ptx, llvm = assembly(_module(kernel, entries, machine, workspace), machine)
+    gate.check(kernel, ptx, llvm)
+    return ptx
+
+
+def _module(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspace: bool) -> str:
+    declared: dict[str, None] = {}
+    for entry in entries:
+        declared |= entry.function.declared
+    once = dict.fromkeys(line for text in declared for line in _pieces(text))
+    parameters = [_pointer(number, buffer.writable) for number, buffer in enumerate(kernel.buffers)]
+    parameters += [f"i64 %s{number}" for number in range(len(kernel.scalars))]
+    if workspace:
+        parameters.append("ptr noalias align 16 %workspace")
+    lines = [f'target triple = "{machine.triple}"', *once]
+    for entry in entries:
+        limits = f'nounwind "nvvm.maxntid"="{entry.block}"'
+        lines += [f"define ptx_kernel void @{entry.symbol}({', '.join(parameters)}) {limits} {{", "entry:"]
+        lines += [*entry.function.entry, *entry.function.lines, "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _pieces(text: str) -> list[str]:
+    """A definition comes with the declarations it needs, which others may need too."""
+    head, found, rest = text.partition("define ")
+    return [*head.splitlines(), *([found + rest] if found else [])]
+
+
+def _pointer(number: int, writable: bool) -> str:
+    return f"ptr noalias {'' if writable else 'readonly '}align 16 %b{number}"
+
+
+def blocks_for(threads: int, block: int) -> int:
+    return -(-threads // block)
+
+
+def block_size(threads: int, most: int = 256) -> int:
+    """Threads of a block, whole warps, no more than needed."""
+    return min(most, math.ceil(threads / WARP) * WARP)

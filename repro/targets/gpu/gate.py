@@ -1,0 +1,66 @@
+"""What no PTX of ours may hold. Every kernel passes here before its code leaves the compiler.
+
+The contract rounds each operation once. In PTX that is the `.rn` forms: a bare `add.f32` or `mul.f32` may be fused by
+the assembler, `.approx` and `.full` are not correctly rounded, `.ftz` flushes subnormals, and atomics on floats add in
+the order in which threads come. An fma stands only where the kernel has one, and as often as the optimised LLVM code
+has one: instruction selection makes none of its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from repro.errors import InternalError
+from repro.ir.loops import Apply, Kernel, Reduce
+from repro.ir.types import F32, F64, DType
+
+_FORBIDDEN: tuple[tuple[str, str], ...] = (
+    (r"\.approx", "an approximate instruction"),
+    (r"\.full", "a division that is not correctly rounded"),
+    (r"\.ftz", "an instruction that flushes subnormals"),
+    (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)(\.sat)?\.f(16|16x2|32|64)\b", "an operation without a rounding of its own"),
+    (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)\.(rz|rm|rp)\.f(16|32|64)\b", "a directed rounding"),
+    (r"\b(ex2|lg2|sin|cos|tanh|rsqrt)\.", "a hardware approximation"),
+    (r"\b(atom|red)\b.*\.(f16|f16x2|bf16|f32|f64)\b", "an atomic on floats"),
+)
+_ROUNDED = re.compile(r"\b(?:fma|mad)\.rn\.(f32|f64)\b")
+_CALLED = re.compile(r"\bcall(?:\.uni)?\s*(?:\([^)]*\),\s*)?(\w+)", re.DOTALL)
+_LLVM_FMA = re.compile(r"call (?:<(\d+) x (?:float|double)>|float|double) @llvm\.fma\.(?:v\d+)?(f32|f64)")
+_FLAGS = re.compile(r"\bf(?:add|sub|mul|div|rem|neg|cmp|ma)\b.*?\b(fast|reassoc|contract|afn|arcp)\b")
+
+
+def check(kernel: Kernel, ptx: str, llvm: str) -> None:
+    """Raises InternalError that names the kernel, where its PTX breaks a rule; `llvm` is the code it was made of."""
+    name = f"GPU kernel k_{kernel.digest[:16]}"
+    for pattern, what in _FORBIDDEN:
+        found = re.search(f".*{pattern}.*", ptx)
+        if found:
+            raise InternalError(f"{name} holds {what}: {found.group(0).strip()}")
+    ptx = re.sub(r"//.*", "", ptx)
+    for called in _CALLED.findall(ptx):
+        if ".func" not in ptx or not re.search(rf"\.func\s*(?:\([^)]*\)\s*)?{called}\b", ptx):
+            raise InternalError(f"{name} calls {called}, which is not in it")
+    flag = _FLAGS.search(llvm)
+    if flag:
+        raise InternalError(f"{name} has a fast-math flag: {flag.group(0)}")
+    _check_fma(kernel, name, ptx, llvm)
+
+
+def fma_types(kernel: Kernel) -> frozenset[DType]:
+    """Types in which the kernel has an fma."""
+    found: set[DType] = set()
+    for expr in kernel.expressions:
+        if (isinstance(expr, Apply) and expr.op == "fma") or (isinstance(expr, Reduce) and expr.combiner == "fma"):
+            found.add(expr.dtype)
+    return frozenset(found)
+
+
+def _check_fma(kernel: Kernel, name: str, ptx: str, llvm: str) -> None:
+    stated = fma_types(kernel)
+    for dtype in (F32, F64):
+        found = _ROUNDED.findall(ptx).count(dtype.name)
+        wanted = sum(int(width or 1) for width, kind in _LLVM_FMA.findall(llvm) if kind == dtype.name)
+        if found and dtype not in stated:
+            raise InternalError(f"{name} has {found} fma of {dtype}, and the kernel none")
+        if found != wanted:
+            raise InternalError(f"{name} has {found} fma of {dtype} in PTX, and {wanted} in LLVM code")

@@ -1,0 +1,108 @@
+"""What a target is: code for programs, and what runs that code. Plain data, one value for each target.
+
+A *code target* turns kernels and programs into bytes that an artifact carries. A *runner* opens such code in this
+process. Several runners may run the code of one target (a device and an interpreter of its instructions, say), and a
+*family* is what one package in `repro/targets` brings of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.ir.loops import Kernel
+from repro.ir.program import Program
+from repro.ir.types import Array
+
+REFERENCE = "reference"
+"""The name under which the reference runs an entry's graph: it takes no program and no code, so it is no `Runner`."""
+
+
+class Executable(Protocol):
+    """A program that can be run again and again on flat storage arrays, by position, with state between runs."""
+
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        """Outputs in arrays of their own; the last is the report of indices, if the entry has one.
+
+        The program's commit changes the state, unless the report says of any index that it was out of range.
+        """
+        ...
+
+    def set_parameter(self, position: int, value: Array) -> None:
+        """Give a parameter a value (flat), which is copied."""
+        ...
+
+    def parameter(self, position: int) -> Array | None:
+        """A parameter's value now (flat, not to be written), to be read before the next run; None: nothing reads it."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held; a closed executable cannot run."""
+        ...
+
+
+@dataclass(frozen=True)
+class CodeTarget:
+    """Code generation for one machine. All of it is pure: the same bytes on every build host, in any process."""
+
+    name: str
+    """As an artifact's config and the names of its layers have it."""
+    machine_digest: str
+    """sha256 (hex) of the description of the machine: part of the config, and of the keys of cached code."""
+    media_type: str
+    suffix: str
+    """Of the files that code is unpacked to, with its dot."""
+    schedule: Callable[[Kernel], str]
+    """How the machine runs a kernel, as one line of text; it stands in the config beside the kernel's code."""
+    compile_kernel: Callable[[str, str], bytes]
+    """From a kernel's text and its schedule to code."""
+    compile_program: Callable[[Program, Sequence[str]], bytes]
+    """From a program and its kernels' schedules to the code that calls them."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledProgram:
+    """A program's code for one target; schedules and kernels' code stand beside `program.kernels`."""
+
+    target: CodeTarget
+    program: Program
+    schedules: tuple[str, ...]
+    kernel_objects: tuple[bytes, ...]
+    program_object: bytes
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What runs a target's code here."""
+
+    name: str
+    """As users write it."""
+    code: CodeTarget
+    obstacle: Callable[[], str | None]
+    """Why it does not run here, or None."""
+    load: Callable[[CompiledProgram, Sequence[Array], int], Executable]
+    """(program, flat parameters, threads): the parameters are arrays that nobody will change, such as mapped files."""
+    threads: tuple[int, ...] = (1,)
+    """The numbers of threads that bits are verified with; one alone where threads are not the user's to choose."""
+    limit: int | None = None
+    """Scalar operations of a program up to which `verify` runs it unasked; None: any."""
+
+    def open(self, compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> Executable:
+        """A program ready to run. Raises ReproError where this host cannot run the target's code."""
+        reason = self.obstacle()
+        if reason is not None:
+            raise ReproError(f"target {self.name} does not run here", found=reason, exit_code=EXIT_INCOMPLETE)
+        return self.load(compiled, parameters, threads)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The targets of one package. Its own name stands for all of `built` in a build, and elsewhere for the first
+    runner that runs here."""
+
+    name: str
+    runners: tuple[Runner, ...]
+    """The best first."""
+    built: tuple[CodeTarget, ...]
