@@ -188,6 +188,12 @@ def delinear(offset: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
     return tuple(reversed(indices))
 
 
+def divisible(index: Expr, divisor: int) -> bool:
+    """Whether every value of an index is known to be a multiple."""
+    constant, terms = _parts(index)
+    return constant % divisor == 0 and all(k % divisor == 0 for _, k in terms)
+
+
 def compare(op: str, left: Expr, right: int) -> Expr:
     """`left op right` for op in lt, ge, eq: TRUE or FALSE where the range decides."""
     low, high = bounds(left)

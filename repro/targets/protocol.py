@@ -19,15 +19,15 @@ from repro.ir.types import Array
 REFERENCE = "reference"
 """The name under which the reference runs an entry's graph: it takes no program and no code, so it is no `Runner`."""
 
-Accept = Callable[[Sequence[Array]], None]
-"""Sees a run's outputs before the state takes its updates, and raises where the run is not to count."""
-
 
 class Executable(Protocol):
     """A program that can be run again and again on flat storage arrays, by position, with state between runs."""
 
-    def run(self, inputs: Sequence[Array], accept: Accept | None = None) -> Sequence[Array]:
-        """Outputs in arrays of their own. Parameters take their updates at the end, unless `accept` raises."""
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        """Outputs in arrays of their own; the last is the report of indices, if the entry has one.
+
+        The program's commit changes the state, unless the report says of any index that it was out of range.
+        """
         ...
 
     def set_parameter(self, position: int, value: Array) -> None:

@@ -196,12 +196,17 @@ def digest(arrays: Sequence[Array]) -> str:
 
 def on_one(entry: EntryGraph, inputs: Sequence[Array], steps: int) -> list[str]:
     """The whole step as one program."""
-    program = pipeline.run(entry.graph, updates=entry.updates).program
+    program = pipeline.run(entry.graph).program
     simulator = Simulator(program, [emit(kernel, V5E) for kernel in program.kernels], V5E)
     for position, slot in enumerate(entry.parameters):
         simulator.set_parameter(position, slot.initial)
-    flat_inputs = [each.reshape(-1) for each in inputs]
-    return [digest(simulator.run(flat_inputs)[: len(entry.graph.results)]) for _ in range(steps)]
+    found = list[str]()
+    for _ in range(steps):
+        results = simulator.run([each.reshape(-1) for each in inputs])[: len(entry.graph.results)]
+        found.append(digest(results))
+        for parameter, output in entry.updates:
+            simulator.set_parameter(parameter, results[output])
+    return found
 
 
 @pytest.mark.parametrize(("case", "steps"), [("digits_mlp_trained", 2), ("nano_gpt_trained", 1)])

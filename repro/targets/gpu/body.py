@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro.ir.loops import Apply, Kernel
-from repro.ir.types import F32, F64, I64, U32
+from repro.ir import index as ix
+from repro.ir.loops import Apply, Axis, Expr, Kernel
+from repro.ir.types import F32, F64, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate
 from repro.targets.gpu.remainder import remainder
@@ -25,6 +26,26 @@ class GpuBody(Body):
     def __init__(self, f: Function, kernel: Kernel, machine: Machine, reducer: ReduceEmitter = reductions.emit) -> None:
         super().__init__(f, kernel, reducer, machine)
 
+    def lane_width(self, axis: Axis) -> int:
+        """How many neighbours along an axis fill 16 bytes of the kernel's widest elements; 1 where the axis does not
+        hold whole runs, or a store does not put them side by side."""
+        width = min(4, 16 // max(buffer.dtype.bytes for buffer in self.kernel.buffers))
+        beside = all(ix.coefficient(store.offset, axis) == 1 for store in self.kernel.stores)
+        return width if beside and axis.extent % width == 0 else 1
+
+    def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
+        """Vectors begin at multiples of their width here, so an offset is aligned if what is beside the run is."""
+        assert lanes.run is not None
+        axes, _ = lanes.run
+        stride, rest = 1, [offset]
+        for axis in reversed(axes):
+            rest.append(ix.scale(axis, -stride))
+            stride *= axis.extent
+        together = lanes.width
+        while together > 1 and not ix.divisible(ix.add(*rest), together):
+            together //= 2
+        return together * dtype.bytes
+
     def _apply(self, expr: Apply, scope: Scope) -> Val:
         if expr.op == "rem" and expr.dtype in (F32, F64):
             return remainder(self.f, *self._same_width([self.value(child, scope) for child in expr.children]))
@@ -34,6 +55,11 @@ class GpuBody(Body):
 def special(f: Function, name: str) -> Val:
     """A thread's own number: tid, ctaid, ntid, nctaid; as i64, and known to be small."""
     return scalars.convert(f, f.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", (U32, 1), []), I64)
+
+
+def barrier(f: Function) -> None:
+    """All threads of the block meet."""
+    f.effect("llvm.nvvm.barrier.cta.sync.aligned.all", ["i32"], ["i32 0"])
 
 
 def global_thread(f: Function, block: int) -> Val:

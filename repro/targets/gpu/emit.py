@@ -5,7 +5,7 @@ from __future__ import annotations
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
 from repro.machines import Machine
-from repro.targets.gpu import plain
+from repro.targets.gpu import contraction, elementwise, plain, rows, tiles
 from repro.targets.gpu.launch import GpuKernel
 
 
@@ -15,4 +15,13 @@ def emit(kernel: Kernel | str, machine: Machine) -> GpuKernel:
     A pure function of its arguments and the toolchain: the same PTX on every build host.
     """
     parsed = parse_kernel(kernel) if isinstance(kernel, str) else kernel
+    tiled = tiles.plan(parsed)
+    if tiled is not None:
+        return contraction.emit(parsed, tiled, machine)
+    by_rows = rows.plan(parsed)
+    if by_rows is not None:
+        return rows.emit(parsed, by_rows, machine)
+    wide = elementwise.plan(parsed)
+    if wide is not None:
+        return elementwise.emit(parsed, wide, machine)
     return plain.emit(parsed, machine)

@@ -24,7 +24,7 @@ _FORBIDDEN: tuple[tuple[str, str], ...] = (
     (r"\b(atom|red)\b.*\.(f16|f16x2|bf16|f32|f64)\b", "an atomic on floats"),
 )
 _ROUNDED = re.compile(r"\b(?:fma|mad)\.rn\.(f32|f64)\b")
-_CALLED = re.compile(r"call(?:\.uni)?\s*(?:\([^)]*\),\s*)?(\w+)", re.DOTALL)
+_CALLED = re.compile(r"\bcall(?:\.uni)?\s*(?:\([^)]*\),\s*)?(\w+)", re.DOTALL)
 _LLVM_FMA = re.compile(r"call (?:<(\d+) x (?:float|double)>|float|double) @llvm\.fma\.(?:v\d+)?(f32|f64)")
 _FLAGS = re.compile(r"\bf(?:add|sub|mul|div|rem|neg|cmp|ma)\b.*?\b(fast|reassoc|contract|afn|arcp)\b")
 
@@ -36,6 +36,7 @@ def check(kernel: Kernel, ptx: str, llvm: str) -> None:
         found = re.search(f".*{pattern}.*", ptx)
         if found:
             raise InternalError(f"{name} holds {what}: {found.group(0).strip()}")
+    ptx = re.sub(r"//.*", "", ptx)
     for called in _CALLED.findall(ptx):
         if ".func" not in ptx or not re.search(rf"\.func\s*(?:\([^)]*\)\s*)?{called}\b", ptx):
             raise InternalError(f"{name} calls {called}, which is not in it")

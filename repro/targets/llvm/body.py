@@ -213,6 +213,10 @@ class Body:
         base = self.value(ix.add(*rest), scope)
         return None if base.width > 1 else self.f.add(base, first)
 
+    def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
+        """Bytes to which the address of a run over the lanes is known to be aligned."""
+        return dtype.bytes
+
     def _from_memory(self, value: Val, dtype: DType) -> Val:
         if dtype is not BOOL:
             return value
@@ -238,7 +242,8 @@ class Body:
         if start is not None:
             address = self.pointer(expr.buffer, start).text
             if mask is None:
-                raw = self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype, lanes.width)
+                aligned = self.alignment(expr.offset, expr.dtype, lanes)
+                raw = self.f.let(f"load {kind}, ptr {address}, align {aligned}", expr.dtype, lanes.width)
             else:
                 raw = self._masked("load", "ptr", address, mask, expr.dtype)
             return self._from_memory(raw, expr.dtype)
@@ -288,7 +293,8 @@ class Body:
         start = self.run_start(offset, scope)
         if start is not None and mask is None:
             address = self.pointer(buffer, start).text
-            self.f.line(f"store {kind} {raw.text}, ptr {address}, align {dtype.bytes}")
+            aligned = self.alignment(offset, dtype, lanes)
+            self.f.line(f"store {kind} {raw.text}, ptr {address}, align {aligned}")
             return
         short = _short(dtype)
         if start is not None and mask is not None:

@@ -145,22 +145,24 @@ class Function:
         carried: Sequence[Val],
         body: Callable[[Val, list[Val]], Sequence[Val]],
     ) -> list[Val]:
-        """for (i = begin; i < end; i += step) with values carried from one iteration to the next."""
+        """for (i = begin; i < end; i += step) with values carried from one iteration to the next.
+
+        The counter has the type of `begin`."""
         before, head = self.block, self.fresh_label("head")
         inside, done = self.fresh_label("body"), self.fresh_label("done")
         self.line(f"br label %{head}")
         self.label(head)
-        counter = Val(self.name(), I64)
+        counter = Val(self.name(), begin.dtype)
         state = [Val(self.name(), value.dtype, value.width) for value in carried]
         place = len(self.lines)
-        test = self.let(f"icmp slt i64 {counter.text}, {end.text}", BOOL)
+        test = self.let(f"icmp slt {counter.typed}, {end.text}", BOOL)
         self.line(f"br i1 {test.text}, label %{inside}, label %{done}")
         self.label(inside)
         results = list(body(counter, state))
-        following = self.let(f"add nsw i64 {counter.text}, {step}", I64)
+        following = self.let(f"add nsw {counter.typed}, {step}", counter.dtype)
         latch = self.block
         self.line(f"br label %{head}")
-        phis = [f"  {counter.text} = phi i64 [ {begin.text}, %{before} ], [ {following.text}, %{latch} ]"]
+        phis = [f"  {counter.text} = phi {counter.type} [ {begin.text}, %{before} ], [ {following.text}, %{latch} ]"]
         for now, first, after in zip(state, carried, results, strict=True):
             phis.append(f"  {now.text} = phi {now.type} [ {first.text}, %{before} ], [ {after.text}, %{latch} ]")
         self.lines[place:place] = phis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from repro.ir.program import (
     TEMPORARY,
     Branch,
     Call,
+    Commit,
     CountedLoop,
     Program,
     Step,
@@ -74,10 +75,9 @@ class Simulator:
         """A parameter's array, not to be written."""
         return self._parameters.get(position)
 
-    def run(self, inputs: Sequence[Array], accept: Callable[[Sequence[Array]], None] | None = None) -> list[Array]:
-        """One run on flat storage arrays, inputs by position; outputs in arrays of their own.
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """One run on flat storage arrays, inputs by position; outputs in arrays of their own, state where it lies.
 
-        Parameters take their updates at the end, unless `accept`, which sees the outputs first, raises.
         Raises FaultError.
         """
         arrays = [self._array(number, inputs) for number in range(len(self.program.buffers))]
@@ -85,12 +85,7 @@ class Simulator:
         with exact_arithmetic():
             self._steps(self.program.steps, arrays, [])
         places = {b.position: n for n, b in enumerate(self.program.buffers) if b.role == OUTPUT}
-        outputs = [arrays[places[position]] for position in range(len(places))]
-        if accept is not None:
-            accept(outputs)
-        for parameter, output in self.program.updates:
-            self.set_parameter(parameter, outputs[output])
-        return outputs
+        return [arrays[places[position]] for position in range(len(places))]
 
     def _array(self, number: int, inputs: Sequence[Array]) -> Array:
         buffer = self.program.buffers[number]
@@ -119,6 +114,9 @@ class Simulator:
                 case Branch():
                     side = step.then if bool(arrays[step.condition][0]) else step.otherwise
                     self._steps(side, arrays, counters)
+                case Commit():
+                    if step.refused is None or not arrays[step.refused][0]:
+                        self._steps(step.body, arrays, counters)
 
     def _call(self, step: Call, arrays: list[Array], counters: list[int]) -> None:
         execution, scalars = self._executions[step.kernel], [counters[depth] for depth in step.scalars]

@@ -1,0 +1,123 @@
+"""The second entry of a contraction whose K is shared out: panel totals added in their order, and what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from repro.ir.loops import Axis, Kernel
+from repro.ir.types import BOOL, I64, U32
+from repro.machines import Machine
+from repro.targets.gpu.body import Entry, GpuBody, blocks_for, global_thread
+from repro.targets.gpu.finish import store_output, store_value
+from repro.targets.gpu.launch import Launch
+from repro.targets.gpu.tiles import Plan
+from repro.targets.gpu.totals import workspace_element
+from repro.targets.llvm import scalars
+from repro.targets.llvm.body import Scope
+from repro.targets.llvm.kernel import symbol
+from repro.targets.llvm.text import Function, Val, element, integer
+
+BLOCK = 256
+
+
+def joining_entry(kernel: Kernel, plan: Plan, machine: Machine) -> tuple[Entry, Launch]:
+    """One thread for each output."""
+    f = Function()
+    _Joining(GpuBody(f, kernel, machine), kernel, plan).emit()
+    f.line("ret void")
+    name = f"{symbol(kernel)}_join"
+    batch, rows, columns, _ = plan.contraction.extents
+    return Entry(name, f, BLOCK), Launch(name, blocks_for(batch * rows * columns, BLOCK), BLOCK)
+
+
+def flag_place(f: Function, plan: Plan, batch: Val, split: Val, row_block: Val, column_block: Val) -> str:
+    """Where a block says that it read a value that is not finite: an i32 behind the totals."""
+    _, splits, rows, columns = plan.blocks
+    number = f.add(f.scaled(f.add(f.scaled(batch, splits), split), rows), row_block)
+    number = f.add(f.scaled(number, columns), column_block)
+    at = f.add(f.scaled(number, 4), integer(plan.totals * plan.contraction.reduce.dtype.bytes))
+    return f.let(f"getelementptr inbounds i8, ptr %workspace, {at.typed}", I64).text
+
+
+class _Joining:
+    def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan) -> None:
+        self.body, self.f, self.kernel, self.plan = body, body.f, kernel, plan
+        self.contraction, self.reduce = plan.contraction, plan.contraction.reduce
+
+    def emit(self) -> None:
+        f, (batches, rows, columns, _) = self.f, self.contraction.extents
+        number = global_thread(f, BLOCK)
+        inside = scalars.compare(f, "lt", number, integer(batches * rows * columns))
+
+        def output() -> None:
+            rest, column = self._divide(number, columns)
+            batch, row = self._divide(rest, rows)
+            self._output(batch, row, column)
+
+        f.when(inside, output)
+
+    def _divide(self, value: Val, by: int) -> tuple[Val, Val]:
+        quotient, rest = (scalars.binary(self.f, how, value, integer(by)) for how in ("udiv", "urem"))
+        return quotient, rest
+
+    def _output(self, batch: Val, row: Val, column: Val) -> None:
+        f, c = self.f, self.contraction
+        bound: dict[Axis, Val] = {}
+        for axes, place in ((c.batch, batch), (c.rows, row), (c.columns, column)):
+            bound.update(zip(axes, self.body.split(place, axes) if axes else (), strict=True))
+        scope = Scope(None, bound)
+
+        def joined() -> Sequence[Val]:
+            store_output(self.body, self.kernel, self.reduce, self._total(batch, row, column), Scope(scope, {}))
+            return ()
+
+        def exact() -> Sequence[Val]:
+            store_value(self.body, self.kernel, Scope(scope, {}))
+            return ()
+
+        if c.absent_in is None:
+            joined()
+        else:
+            f.either(self._odd(batch, row, column), exact, joined)
+
+    def _odd(self, batch: Val, row: Val, column: Val) -> Val:
+        f, (block_m, block_n) = self.f, self.plan.tile.block
+        blocks = [
+            scalars.binary(f, "udiv", place, integer(size)) for place, size in ((row, block_m), (column, block_n))
+        ]
+
+        def look(split: Val, state: list[Val]) -> Sequence[Val]:
+            place = flag_place(f, self.plan, batch, split, *blocks)
+            flag = f.let(f"load i32, ptr {place}, align 4", U32)
+            return [scalars.binary(f, "or", state[0], flag)]
+
+        found = f.loop(integer(0), integer(self.plan.splits), 1, [integer(0, U32)], look)[0]
+        return f.let(f"icmp ne {found.typed}, 0", BOOL)
+
+    def _total(self, batch: Val, row: Val, column: Val) -> Val:
+        """Panels summed in blocks, blocks summed; each sum starts from its first."""
+        f, dtype, (height, width) = self.f, self.reduce.dtype, self.plan.padded
+        panels, together = self.plan.panels, self.contraction.chain.panels_per_block
+        place = f.add(f.scaled(row, width), column)
+        first = f.scaled(batch, panels)
+
+        def read(panel: Val) -> Val:
+            at = f.add(f.scaled(f.add(first, panel), height * width), place)
+            return f.let(f"load {element(dtype)}, ptr {workspace_element(f, at, dtype)}, align {dtype.bytes}", dtype)
+
+        def block(start: Val, end: Val) -> Val:
+            def longer(panel: Val, state: list[Val]) -> Sequence[Val]:
+                return [scalars.apply(f, "add", dtype, [state[0], read(panel)])]
+
+            return f.loop(f.add(start, integer(1)), end, 1, [read(start)], longer)[0]
+
+        def limit(start: Val) -> Val:
+            end, last = f.add(start, integer(together)), integer(panels)
+            return scalars.select(f, scalars.compare(f, "lt", end, last), end, last)
+
+        total = block(integer(0), integer(min(together, panels)))
+
+        def blocks(start: Val, state: list[Val]) -> Sequence[Val]:
+            return [scalars.apply(f, "add", dtype, [state[0], block(start, limit(start))])]
+
+        return f.loop(integer(together), integer(panels), together, [total], blocks)[0]
