@@ -36,7 +36,8 @@ def cases(request: pytest.FixtureRequest) -> list[Case]:
 
 
 def test_without_an_instruction_it_shows(cases: list[Case]) -> None:
-    """One in a hundred may go unseen: a register may still hold the same constant from an earlier stage."""
+    """One in a hundred may go unseen: a register may still hold the same constant from an earlier stage, and the valid
+    bit of an absent term tells only beside a weight that is not finite (rule 7)."""
     rng, tried, reported, unseen = random.Random(0), 0, 0, list[str]()
     for case in cases:
         every, useless = list(instructions(case.routine.body)), dead(case.routine)
@@ -45,10 +46,10 @@ def test_without_an_instruction_it_shows(cases: list[Case]) -> None:
             tried += 1
             reported += position in useless
             changed = replace(case.routine, body=without(case.routine.body, position))
-            assert position in useless or case.shows(changed), (
-                f"{instruction_text(every[position])}\n{case.routine.text}"
-            )
+            if position not in useless and not case.shows(changed):
+                unseen.append(f"{instruction_text(every[position])}\n{case.routine.text}")
     assert tried > 100
+    assert len(unseen) <= tried // 100, "\n".join(unseen)
     assert reported < tried / 10
 
 
