@@ -17,6 +17,7 @@ from passes.workers import divide
 from repro.errors import ReproError
 from repro.frontend import EntryGraph
 from repro.ir.types import F32, F64, I64, Array, DType
+from repro.targets.tpu_sim import links
 from repro.targets.tpu_sim.chips import chip
 from repro.targets.tpu_sim.codegen.emit import emit
 from repro.targets.tpu_sim.collectives import all_gather, all_reduce, reduce_scatter
@@ -216,7 +217,7 @@ def test_a_step_gives_one_digest_on_any_number_of_chips(case: str, steps: int) -
     wanted = on_one(entry, inputs, steps)
     computing = list[int]()
     for chips in CHIPS:
-        together = DataParallel(entry.graph, entry.updates, 8, torus(chips, 2), V5E)
+        together = DataParallel(entry.graph, entry.updates, 8, links.of(chips, V5E), V5E)
         states = [[slot.initial.reshape(-1).copy() for slot in entry.parameters] for _ in range(chips)]
         found = [{digest(made) for made in together.run(inputs, states)} for _ in range(steps)]
         assert found == [{each} for each in wanted], chips

@@ -72,3 +72,8 @@ def torus(chips: int, dimensions: int) -> Topology:
     while prod(extents) < chips:
         extents[extents.index(min(extents))] *= 2
     return Topology(tuple(sorted(extent for extent in extents if extent > 1)) or (1,))
+
+
+def of(chips: int, chip: Chip) -> Topology:
+    """How so many of these chips are wired."""
+    return torus(chips, chip.torus_dimensions)

@@ -185,8 +185,10 @@ class Store(Instruction):
 
 
 def _access(pattern: Pattern, dtype: DType) -> int:
-    """Cycles: eight runs at a time, one for each sublane; 64-bit elements are two words."""
-    return -(-pattern.runs // 8) * max(1, dtype.bits // 32)
+    """Cycles: eight runs at a time, one for each sublane; a run that may begin anywhere lies in two rows; 64-bit
+    elements are two words."""
+    anywhere = 2 if pattern != LINEAR and pattern.digits[-1][1] == 1 else 1
+    return -(-pattern.runs * anywhere // 8) * max(1, dtype.bits // 32)
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,12 @@ class Chip:
     hbm_gbps: int
     link_gbps: int
     torus_dimensions: int
-    vector_registers: int = 64
     alu_slots: int = 4
     load_slots: int = 2
     store_slots: int = 1
     cross_slots: int = 2
-    scalar_slots: int = 2
-    dma_engines: int = 4
     alu_latency: int = 2
     load_latency: int = 4
-    matrix_latency: int = 8
     dma_latency: int = 500
     call_latency: int = 300
 
