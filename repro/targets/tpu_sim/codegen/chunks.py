@@ -73,14 +73,19 @@ def candidates(kernel: Kernel, worth: int = WORTH) -> list[Chunked]:
 
 
 def _stores_apart(kernel: Kernel) -> bool:
-    """Whether each iteration writes an element of its own, found by strides; and nothing written is read."""
-    (store, *others) = kernel.stores
-    if others or store.when is not None or 0 in (axis.extent for axis in kernel.axes):
+    """Whether each iteration writes elements of its own, found by strides, and reads no other that is written."""
+    places = {store.buffer: store.offset for store in kernel.stores}
+    if len(places) < len(kernel.stores) or any(store.when is not None for store in kernel.stores):
         return False
-    if any(isinstance(e, Load) and kernel.buffers[e.buffer].writable for e in kernel.expressions):
+    loads = [each for each in kernel.expressions if isinstance(each, Load)]
+    if any(places.get(each.buffer, each.offset) is not each.offset for each in loads):
         return False
-    rest = ix.add(store.offset, *(ix.scale(axis, -(ix.coefficient(store.offset, axis) or 0)) for axis in kernel.axes))
-    return not rest.free & frozenset(kernel.axes)
+    return all(_strided(offset, kernel.axes) for offset in places.values())
+
+
+def _strided(offset: Expr, axes: tuple[Axis, ...]) -> bool:
+    rest = ix.add(offset, *(ix.scale(axis, -(ix.coefficient(offset, axis) or 0)) for axis in axes))
+    return not rest.free & frozenset(axes) and all(axis.extent for axis in axes)
 
 
 def _count(extent: int, wanted: int) -> int:
@@ -93,10 +98,11 @@ def _cut(kernel: Kernel, axis: Axis, count: int) -> Chunked:
     fresh = fresh_number([*(expr for store in kernel.stores for expr in store.expressions), *kernel.axes])
     number, inner = ix.axis(fresh, count), ix.axis(axis.number, axis.extent // count)
     value = ix.add(ix.scale(number, axis.extent // count), inner)
-    store = kernel.stores[0]
-    made = Store(store.buffer, *substitute([store.offset, store.value], {axis: value}))
+    made = tuple(
+        Store(store.buffer, *substitute([store.offset, store.value], {axis: value})) for store in kernel.stores
+    )
     axes = tuple(inner if each is axis else each for each in kernel.axes)
-    return Chunked(replace(kernel, axes=axes, stores=(made,)), number, count, (axis, count))
+    return Chunked(replace(kernel, axes=axes, stores=made), number, count, (axis, count))
 
 
 def windows(buffers: dict[int, list[Expr]], sizes: dict[int, int], number: Axis) -> dict[int, Window]:

@@ -63,6 +63,8 @@ class _Emitter:
         self.halves: dict[int, Expr] = {}
         """Buffers two chunks' elements of which are in VMEM: where this chunk's half begins."""
         self.known: dict[Axis, Index] = {}
+        self.results: dict[int, int] = {}
+        """What a chunk makes of each buffer that is written."""
         self.outside = self.writer.sink
         self.moving = Moving(self.writer, self.kernel)
 
@@ -161,20 +163,21 @@ class _Emitter:
         whole_ones = {
             store.buffer
             for store in self.kernel.stores
-            if store.when is None and len(self.kernel.stores) == 1 and not self.kernel.serial
+            if store.when is None and not self.kernel.serial
             if extent_of(self.kernel.axes) == self.kernel.buffers[store.buffer].elements
         }
         return {store.buffer for store in self.kernel.stores} - whole_ones
 
     def _take_out(self) -> None:
-        for number in sorted({store.buffer for store in self.kernel.stores}):
-            buffer, axes = self.kernel.buffers[number], self.kernel.axes
+        axes = self.kernel.axes
+        for store in sorted(self.kernel.stores, key=lambda store: store.buffer):
             if self.number is None:
-                self.moving.send(self.areas[number], Copy(number, Index(), (Dim(buffer.elements, 1, 1),)))
+                whole_buffer = (Dim(self.kernel.buffers[store.buffer].elements, 1, 1),)
+                self.moving.send(self.areas[store.buffer], Copy(store.buffer, Index(), whole_buffer))
                 continue
-            copy = between(number, self.kernel.stores[0].offset, flat(axes), axes, self.known)
+            copy = between(store.buffer, store.offset, flat(axes), axes, self.known)
             assert copy is not None
-            self.moving.send_each(self.areas[number], chunks.room(extent_of(axes)), copy)
+            self.moving.send_each(self.areas[self.results[store.buffer]], chunks.room(extent_of(axes)), copy)
 
     # stages ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,12 +244,14 @@ class _Emitter:
 
     def _to_window(self, stage: Stage, number: Axis) -> Stage:
         """A chunk's results lie side by side, in one half of their area; the half must have been sent off."""
-        store, room = stage.stores[0], chunks.room(extent_of(stage.axes))
-        self.areas[store.buffer] = self.writer.area(self.kernel.buffers[store.buffer].dtype, 2 * room)
-        self.halves[store.buffer] = ix.scale(ix.mod(number, 2), room)
-        self.moving.wait_sent()
-        place = ix.add(flat(stage.axes), self.halves[store.buffer])
-        return Stage(stage.axes, 0, (Store(store.buffer, place, store.value),))
+        room, made = chunks.room(extent_of(stage.axes)), list[Store]()
+        half = ix.scale(ix.mod(number, 2), room)
+        for store in stage.stores:
+            result = self._area(self.kernel.buffers[store.buffer].dtype, 2 * room)
+            self.results[store.buffer], self.halves[result] = result, half
+            self.moving.wait_sent(self.areas[result])
+            made.append(Store(result, ix.add(flat(stage.axes), half), store.value))
+        return Stage(stage.axes, 0, tuple(made))
 
     def _leaves(self, stage: Stage) -> Stage:
         """Sums of leaves are taken by a stage of their own; what is left sums those."""

@@ -34,10 +34,17 @@ class Grid:
     def blocks(self) -> int:
         return math.prod(cut.blocks for cut in self.cuts)
 
-    @property
-    def apart(self) -> bool:
-        """Whether idle lanes point nowhere that another block's lanes do: they lie beyond the end of the first axis."""
-        return all(cut.count * cut.blocks == cut.axis.extent for cut in self.cuts[1:])
+    def apart(self, offsets: Sequence[Expr]) -> bool:
+        """Whether idle lanes point nowhere that another block's lanes do: each offset's idle lanes lie beyond the end
+        of the axis with its longest stride."""
+        idle = [cut.axis for cut in self.cuts if cut.count * cut.blocks != cut.axis.extent]
+        return all(self._longest(offset, axis) for offset in offsets for axis in idle)
+
+    def _longest(self, offset: Expr, axis: Axis) -> bool:
+        strides = [ix.coefficient(offset, cut.axis) for cut in self.cuts]
+        own = ix.coefficient(offset, axis)
+        known = [abs(stride) for stride in strides if stride is not None]
+        return own is not None and len(known) == len(strides) and abs(own) == max(known)
 
 
 def _power(extent: int) -> int:

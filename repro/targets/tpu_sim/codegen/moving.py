@@ -34,7 +34,8 @@ class Moving:
         self.flying: dict[int, int] = {}
         """Areas into which a copy made once is on its way, and its semaphore."""
         self.coming: list[_Each] = []
-        self.going: list[_Each] = []
+        self.going: dict[int, int] = {}
+        """Areas from which each chunk's result leaves, and the first of its two semaphores."""
         self.outside: list[Statement] = writer.sink
         self.index, self.count = Index(), 1
 
@@ -106,20 +107,17 @@ class Moving:
 
     def send_each(self, area: int, room: int, copy: Copy) -> None:
         """Take this chunk's result out of its half of an area."""
-        (each,) = self.going
-        place = vmem(area, self.half(room))
-        self._copy(_parity(self.index) + each.semaphore, place, copy, outwards=True)
+        self._copy(_parity(self.index) + self.going[area], vmem(area, self.half(room)), copy, outwards=True)
 
-    def wait_sent(self) -> None:
+    def wait_sent(self, area: int) -> None:
         """Until the result of the last chunk but one has left: its half is written again."""
-        semaphore = self.writer.semaphore(2)
-        self.going.append(_Each(0, 0, Copy(0, Index(), ()), 0, semaphore))
-        self.writer.put(isa.Wait(_parity(self.index) + semaphore, 1, self.index + -2))
+        self.going[area] = self.writer.semaphore(2)
+        self.writer.put(isa.Wait(_parity(self.index) + self.going[area], 1, self.index + -2))
 
     def last_chunks(self) -> None:
-        for each in self.going:
+        for semaphore in self.going.values():
             for chunk in range(max(self.count - 2, 0), self.count):
-                self.writer.put(isa.Wait(Index(each.semaphore + chunk % 2)))
+                self.writer.put(isa.Wait(Index(semaphore + chunk % 2)))
 
 
 def _parity(index: Index) -> Index:

@@ -23,13 +23,14 @@ def emit(values: Values, stage: Stage, kernel: Kernel) -> None:
         width *= cut.count
     values.inside = bound.inside
     stores = _substituted(stage.stores, bound)
+    apart = bound.grid.apart([store.offset for store in stage.stores])
     if not serial or independent_axes(kernel) >= frozenset(parallel):
-        with values.loop(bound.grid.blocks, bound.grid.apart) as index:
+        with values.loop(bound.grid.blocks, apart) as index:
             bind_blocks(values, bound, index)
             with values.loops(serial):
                 _write(values, stores)
     else:
-        with values.loops(serial), values.loop(bound.grid.blocks, bound.grid.apart) as index:
+        with values.loops(serial), values.loop(bound.grid.blocks, apart) as index:
             bind_blocks(values, bound, index)
             _write(values, stores)
 
@@ -43,6 +44,9 @@ def _substituted(stores: Sequence[Store], bound: grids.Bound) -> list[Store]:
 
 
 def _write(values: Values, stores: Sequence[Store]) -> None:
+    """All values are there before anything is written."""
     values.pin = len(values.levels) - 1
+    for store in stores:
+        values.value(store.value)
     for store in stores:
         values.store(store)

@@ -51,7 +51,7 @@ class Rows:
         values, writer = self.values, self.values.writer
         values.inside = self.bound.inside
         self._lay()
-        with values.loop(self.grid.blocks, self.grid.apart) as index:
+        with values.loop(self.grid.blocks, self.grid.apart([self.stage.stores[0].offset])) as index:
             bind_blocks(values, self.bound, index)
             total = writer.constant(self.expr.dtype, identity_bits(self.expr.combiner, self.expr.dtype))
             if self.chunks:
