@@ -95,7 +95,7 @@ class Execution:
     def _parallel(self, loop: Loop) -> Step:
         self.independence.registers(loop)
         steps, name, count = self._body(loop.body), loop.counter, loop.count
-        live, results = sorted(exposed(loop.body)), sorted(written(loop.body))
+        live, made = sorted(exposed(loop.body)), written(loop.body)
 
         def run(frame: Frame) -> None:
             self.independence.memory(loop, frame.counters)
@@ -107,9 +107,8 @@ class Execution:
                 inner.counters[name] = start if times == 1 else np.tile(numbers, frame.width)
                 for step in steps:
                     step(inner)
-                if start + times == count:
-                    for number, value in _last(inner, results, times).items():
-                        frame.write(number, value)
+            for number in made:
+                frame.forget(number)
 
         return run
 
@@ -142,13 +141,3 @@ def _among(frame: Frame, iterations: Array, live: Sequence[int], results: Sequen
         for step in steps:
             step(part)
         frame.merge(part, iterations, results)
-
-
-def _last(inner: Frame, results: Sequence[int], times: int) -> dict[int, Array]:
-    """After a parallel loop a register holds what the last iteration left."""
-    kept = dict[int, Array]()
-    for number in results:
-        value = inner.registers.get(number)
-        if value is not None:
-            kept[number] = value if len(value) == 1 else value[times - 1 :: times].copy()
-    return kept

@@ -51,6 +51,10 @@ class Frame:
                 del registers[number - 1]
         registers[number] = value
 
+    def forget(self, number: int) -> None:
+        """The register is undefined from here on."""
+        self.registers.pop(number, None)
+
     def full(self, reg: Reg, dtype: DType, where: str) -> Array:
         """[width, 1024]."""
         return np.broadcast_to(self.read(reg, dtype, where), (self.width, LANES))

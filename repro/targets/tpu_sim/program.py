@@ -58,8 +58,8 @@ class Bundle:
 class Loop:
     """`body` for the counter = 0 .. count-1. `parallel` states that no iteration depends on another: a register that an
     iteration reads it has written before or no iteration writes; nothing in VMEM that one iteration writes is read or
-    written by another; no transfers. The simulator may then run iterations side by side, and refuses a loop of which
-    it is not true."""
+    written by another; no transfers, no matrix unit. The simulator may then run iterations side by side, and refuses a
+    loop of which it is not true. After it the registers that it wrote are undefined."""
 
     counter: str
     count: int

@@ -69,7 +69,7 @@ def _exposed(body: Sequence[Statement], defined: set[int]) -> frozenset[int]:
             case Loop():
                 inside = set(defined)
                 found |= _exposed(statement.body, inside)
-                if statement.count > 0:
+                if statement.count > 0 and not statement.parallel:
                     defined |= inside
     return frozenset(found)
 
