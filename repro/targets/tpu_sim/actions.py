@@ -185,9 +185,9 @@ class _Place:
         memory, start = frame.memory, self.start(frame.counters)
         memory.typed(self.ref, self.dtype.storage, self.where)
         least, most = (start, start) if isinstance(start, int) else (int(start.min()), int(start.max()))
-        memory.check(self.ref.name, least + self.low, most + self.high, self.where)
         if self.linear and (start % COLUMNS if isinstance(start, int) else (start % COLUMNS).any()):
             raise FaultError("misaligned tile", "not at a multiple of 128 elements", self.where, str(start))
+        memory.check(self.ref.name, least + self.low, most + self.high, self.where)
         if self.ref.name in memory.flying:
             for each in {start} if isinstance(start, int) else set(start.tolist()):
                 memory.touch(self.ref.name, Box(each, self.counts, self.strides), self.writes, self.where)
