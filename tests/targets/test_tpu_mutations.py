@@ -72,7 +72,7 @@ def test_before_what_it_needs_it_shows(cases: list[Case]) -> None:
     rng, tried, unseen = random.Random(0), 0, list[str]()
     for case in cases:
         pairs = [pair for pair in neighbours(case.routine.body) if _feeds(pair[0], pair[1])]
-        for first, second, body in rng.sample(pairs, min(4, len(pairs))):
+        for first, second, body in rng.sample(pairs, min(6, len(pairs))):
             tried += 1
             text = [instruction_text(each) for each in (*first.instructions, *second.instructions)]
             if not case.shows(replace(case.routine, body=body)):
