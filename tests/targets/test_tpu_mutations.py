@@ -36,33 +36,19 @@ def cases(request: pytest.FixtureRequest) -> list[Case]:
 
 
 def test_without_an_instruction_it_shows(cases: list[Case]) -> None:
-    """One in a hundred may go unseen: a register may still hold the same constant from an earlier stage, and the valid
-    bit of an absent term tells only beside a weight that is not finite (rule 7)."""
+    """All of it: none may go unseen that was not reported as dead."""
     rng, tried, reported, unseen = random.Random(0), 0, 0, list[str]()
     for case in cases:
         every, useless = list(instructions(case.routine.body)), dead(case.routine)
-        told = [position for position in range(len(every)) if not _only_guards(every, position)]
-        for position in rng.sample(told, min(4, len(told))):
+        for position in rng.sample(range(len(every)), min(10, len(every))):
             tried += 1
             reported += position in useless
             changed = replace(case.routine, body=without(case.routine.body, position))
             if position not in useless and not case.shows(changed):
                 unseen.append(f"{instruction_text(every[position])}\n{case.routine.text}")
-    assert tried > 100
-    assert len(unseen) <= tried // 100, "\n".join(unseen)
+    assert tried > 300
+    assert not unseen, "\n".join(unseen)
     assert reported < tried / 10
-
-
-def _only_guards(every: list[Instruction], position: int) -> bool:
-    """Whether all that reads the result are gathers, as the mask that keeps them inside their area: there another one's
-    mask, left in the register, may do as well."""
-    target = every[position].writes
-    readers = list[Instruction]()
-    for each in every[position + 1 :]:
-        readers += [each] if target in each.reads else []
-        if each.writes == target:
-            break
-    return bool(readers) and all(isinstance(each, Gather) and each.mask == target for each in readers)
 
 
 def test_before_what_it_needs_it_shows(cases: list[Case]) -> None:
@@ -72,7 +58,7 @@ def test_before_what_it_needs_it_shows(cases: list[Case]) -> None:
     rng, tried, unseen = random.Random(0), 0, list[str]()
     for case in cases:
         pairs = [pair for pair in neighbours(case.routine.body) if _feeds(pair[0], pair[1])]
-        for first, second, body in rng.sample(pairs, min(6, len(pairs))):
+        for first, second, body in rng.sample(pairs, min(8, len(pairs))):
             tried += 1
             text = [instruction_text(each) for each in (*first.instructions, *second.instructions)]
             if not case.shows(replace(case.routine, body=body)):
