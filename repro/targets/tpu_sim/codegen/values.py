@@ -41,6 +41,8 @@ from repro.targets.tpu_sim.codegen.writer import Val, Writer
 from repro.targets.tpu_sim.operands import COLUMNS, LANES, LINEAR, Index, Pattern, Term, counter, vmem
 from repro.targets.tpu_sim.program import Statement
 
+LARGEST = 1 << 22
+"""Elements of an area with what lies around its buffer, for loads whose condition does not hold and for idle lanes."""
 COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 UNALIGNED = Pattern(((LANES // COLUMNS, COLUMNS), (COLUMNS, 1)))
 """Consecutive elements from anywhere."""
@@ -387,9 +389,10 @@ class Values:
             low, high = ix.bounds(ix.add(offset, ix.scale(self.halves[buffer], -1)))
             return low >= 0 and high < size // 2
         low, high = ix.bounds(offset)
-        if low < 0 or high >= 2 * size + 64 * LANES:
+        if high - low >= min(4 * size + 64 * LANES, LARGEST):
             return False
         self.writer.widen(area, high + 1)
+        self.writer.lead(area, -low)
         return True
 
     def _load(self, expr: Load) -> Val:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim import isa
-from repro.targets.tpu_sim.operands import LANES, Index, Reg, counter
+from repro.targets.tpu_sim.operands import LANES, Index, Ref, Reg, counter
 from repro.targets.tpu_sim.program import (
-    TILE_BYTES,
     Area,
     Argument,
     Bundle,
@@ -46,6 +46,7 @@ class Writer:
         self.body = self.sink
         self.semaphores = 0
         self._areas: list[tuple[DType, int]] = []
+        self._leads: dict[int, int] = {}
         self._tables: dict[Table, int] = {}
         self._registers = 0
         self._counters = 0
@@ -76,6 +77,11 @@ class Writer:
         """An area takes at least so many elements."""
         dtype, size = self._areas[area]
         self._areas[area] = (dtype, max(size, whole(elements)))
+
+    def lead(self, area: int, elements: int) -> None:
+        """An area has room for so many elements before its first one: places in it move by that when all is written."""
+        if elements > 0:
+            self._leads[area] = max(self._leads.get(area, 0), whole(elements))
 
     def table(self, dtype: DType, entries: Sequence[int]) -> int:
         return self._tables.setdefault(Table(dtype, tuple(entries)), len(self._tables))
@@ -128,11 +134,31 @@ class Writer:
     def routine(self, name: str) -> Routine:
         arguments = tuple(Argument(b.dtype, b.elements, b.writable) for b in self.kernel.buffers)
         areas, address = list[Area](), 0
-        for dtype, elements in self._areas:
-            areas.append(Area(dtype, elements, address))
-            address += -(-elements * dtype.bytes // TILE_BYTES) * TILE_BYTES
+        for number, (dtype, elements) in enumerate(self._areas):
+            areas.append(Area(dtype, elements + self._leads.get(number, 0), address))
+            address = areas[-1].end
         parts = (arguments, self.kernel.scalars, tuple(areas), tuple(self._tables))
-        return Routine(name, *parts, self.semaphores, tuple(self.body))
+        return Routine(name, *parts, self.semaphores, _moved(self.body, self._leads))
+
+
+def _moved(body: Sequence[Statement], leads: dict[int, int]) -> tuple[Statement, ...]:
+    """The body with places in each area so much further on."""
+    made = list[Statement]()
+    for statement in body:
+        if isinstance(statement, Bundle):
+            made.append(Bundle(tuple(_placed(each, leads) for each in statement.instructions)))
+        else:
+            made.append(replace(statement, body=_moved(statement.body, leads)))
+    return tuple(made)
+
+
+def _placed(instruction: isa.Instruction, leads: dict[int, int]) -> isa.Instruction:
+    changed: dict[str, Any] = {}
+    for each in fields(instruction):
+        place = getattr(instruction, each.name)
+        if isinstance(place, Ref) and place.space == "v" and place.number in leads:
+            changed[each.name] = replace(place, offset=place.offset + leads[place.number])
+    return replace(instruction, **changed) if changed else instruction
 
 
 def _mixed(body: tuple[Statement, ...]) -> bool:
