@@ -53,6 +53,7 @@ def _facts(profile: Profile) -> list[tuple[str, str]]:
         ("kernel calls", f"{len(profile.events):,}"),
         ("matrix units used", f"{profile.matrix_utilisation:.1%}"),
         ("HBM traffic", f"{moved / 1e6:,.2f} MB"),
+        ("transfers hidden", f"{profile.transfers_hidden:.0%} or more"),
         ("HBM used", f"{occupancy(counts, profile.cycles, profile.chip)['hbm']:.1%}"),
         ("VMEM at most", f"{max((row.vmem_bytes for row in profile.rows), default=0) / 1024:,.0f} KiB"),
         ("energy", f"{profile.joules * 1e6:,.1f} µJ"),

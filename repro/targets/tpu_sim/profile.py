@@ -98,6 +98,13 @@ class Profile:
         chip = self.chip
         return self.counts["products"] / max(1, self.cycles * chip.matrix_units * chip.array**2)
 
+    @property
+    def transfers_hidden(self) -> float:
+        """At least this share of the time that HBM was busy something else went on: only waits for transfers count
+        against it, and those hold latency too."""
+        busy, waited = self.counts["busy hbm"], self.counts["stall transfer"]
+        return max(0.0, 1 - waited / busy) if busy else 1.0
+
     def page(self, title: str) -> str:
         """One HTML page. Raises ReproError where Jinja2 is not installed."""
         from repro.targets.tpu_sim.page import render  # which draws profiles
@@ -116,6 +123,7 @@ class Profile:
             "joules": self.joules,
             "joules_by": energy(self.counts),
             "matrix_utilisation": self.matrix_utilisation,
+            "transfers_hidden": self.transfers_hidden,
             "occupancy": occupancy(self.counts, self.cycles, chip),
             "vmem_high_water": max((row.vmem_bytes for row in self.rows), default=0),
             "counts": dict(sorted(self.counts.items())),
