@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from passes import pipeline
 from passes.lower import lower
 from passes.prepare import expand
+from repro.errors import ReproError
 from repro.ir.graph import Graph, argument
 from repro.ir.program import Program
-from repro.ir.types import BOOL, I64, Array, TensorType
-from repro.ops import gather
+from repro.ir.types import BOOL, F32, I64, Array, TensorType
+from repro.ops import canonical_nan, convolution, dot, gather
 from repro.ops.record import Sample, evaluate
 from repro.targets import interpreter
 from repro.targets.tpu_sim.chips import chip
@@ -76,3 +77,40 @@ def test_a_gather_by_gathered_indices_reads_inside_its_tables(first: int) -> Non
     wanted = evaluate(graph, inputs)[0]
     assert interpreter.run(program, inputs)[0].tobytes() == wanted.tobytes()
     assert run(program, inputs, "v5e")[0].tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("name", CHIPS)
+@pytest.mark.parametrize("worth", [1, chunks.WORTH])
+def test_absent_terms_beside_values_that_are_not_finite(name: str, worth: int) -> None:
+    """A padded convolution: patches and their valid bits, made once or for each chunk, are not mixed up (rule 8)."""
+    kinds = (TensorType(F32, (4, 5, 16, 16)), TensorType(F32, (6, 5, 3, 3)))
+    x, w = (argument(number, kind) for number, kind in enumerate(kinds))
+    graph = Graph(kinds, (canonical_nan(convolution(x, w, (16, 16), (1, 1), (1, 1), (-1, -1), (1, 1), 1)),))
+    rng = np.random.default_rng(3)
+    inputs = [rng.standard_normal(kind.shape).astype(np.float32) for kind in kinds]
+    inputs[0][0, 0, 0, 0], inputs[1][2, 1, 0, 0], inputs[1][4, 3, 2, 2] = np.inf, np.inf, np.nan
+    wanted = evaluate(graph, inputs)[0]
+    assert 0 < np.isfinite(wanted).sum() < wanted.size
+    assert run(pipeline.run(graph).program, inputs, name, worth)[0].tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("k", [512, 513, 1500, 4096, 4097, 9000])
+def test_panels_and_blocks_of_a_long_chain(k: int) -> None:
+    """Rule 7, on the matrix unit."""
+    kinds = (TensorType(F32, (20, k)), TensorType(F32, (k, 12)))
+    graph = Graph(kinds, (dot(argument(0, kinds[0]), argument(1, kinds[1]), ((1,), (0,))),))
+    rng = np.random.default_rng(k)
+    inputs = [rng.standard_normal(kind.shape).astype(np.float32) for kind in kinds]
+    program, wanted = pipeline.run(graph).program, evaluate(graph, inputs)[0].tobytes()
+    assert any("matmul" in emit(kernel, chip("v5e")).text for kernel in program.kernels)
+    for name in CHIPS:
+        assert run(program, inputs, name)[0].tobytes() == wanted
+
+
+def test_a_kernel_that_no_vmem_holds_is_refused() -> None:
+    """Every row needs the whole of a table that is larger than VMEM."""
+    kinds = (TensorType(F32, (64 << 20,)), TensorType(I64, (8, 1)))
+    graph = Graph(kinds, (gather(argument(0, kinds[0]), argument(1, kinds[1]), (0,)),))
+    with pytest.raises(ReproError, match="does not fit the VMEM of v4") as caught:
+        run(pipeline.run(graph).program, [], "v4")
+    assert str(chip("v4").vmem_bytes) in str(caught.value)

@@ -114,7 +114,15 @@ def _extents(reduce: Reduce) -> list[int]:
     return [axis.extent for axis in reduce.axes]
 
 
-def runs_along(term: Expr, axes: Sequence[Axis]) -> bool:
-    """Whether a load of the term meets neighbours in memory along the last of the axes."""
-    loads = (each for each in topological([term]) if isinstance(each, Load))
-    return bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in loads)
+def run(term: Expr, axes: Sequence[Axis]) -> int:
+    """How many neighbours in memory a load of the term meets along the last of the axes, and those that go on."""
+    return max((_run(each.offset, axes) for each in topological([term]) if isinstance(each, Load)), default=0)
+
+
+def _run(offset: Expr, axes: Sequence[Axis]) -> int:
+    length = 1
+    for axis in reversed(axes):
+        if axis.extent > 1 and ix.coefficient(offset, axis) != length:
+            break
+        length *= axis.extent
+    return length

@@ -12,7 +12,7 @@ from repro.ir.types import F32, DType
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen import chunks, matrix, plain, rows, stages
 from repro.targets.tpu_sim.codegen.chunks import Chunked
-from repro.targets.tpu_sim.codegen.contractions import Contraction, Matrix, extent_of, flat, runs_along
+from repro.targets.tpu_sim.codegen.contractions import Contraction, Matrix, extent_of, flat, run
 from repro.targets.tpu_sim.codegen.moving import Moving
 from repro.targets.tpu_sim.codegen.orders import shorten
 from repro.targets.tpu_sim.codegen.stages import Stage, loads
@@ -269,16 +269,15 @@ class _Emitter:
     def _contract(self, c: Contraction, result: int) -> None:
         (_, given), (_, held) = _layouts(c)
         wanted = Matrix(c.batch, c.rows, c.terms)
-        valid, data = self._with_valid_bits(c, given, wanted)
+        valid, data = self._with_valid_bits(c, given)
         weights = self._laid(c.weights, held)
         varies = self._varies([c.reduce])
         if varies:
             self.varying.add(result)
         if given != wanted:
-            with self._once_if(not self._varies([c.data])):
-                turned = vmem(self.writer.area(F32, wanted.elements))
-                matrix.turn(self.writer, F32, data, turned, given, wanted)
-                data = turned
+            data = self._turned(c.data, data, given, wanted)
+            if valid is not None and c.reduce.present is not None:
+                valid = self._turned(c.reduce.present, valid, given, wanted)
         with self._once_if(not varies):
             sums = self.writer.area(F32, c.sums.elements) if c.turned else self.areas[result]
             chains = matrix.Chains(self.writer, self.chip, c)
@@ -286,15 +285,21 @@ class _Emitter:
             if c.turned:
                 matrix.turn(self.writer, F32, vmem(sums), vmem(self.areas[result]), c.sums, c.result)
 
-    def _with_valid_bits(self, c: Contraction, given: Matrix, wanted: Matrix) -> tuple[Ref | None, Ref]:
+    def _turned(self, term: Expr, source: Ref, given: Matrix, wanted: Matrix) -> Ref:
+        with self._once_if(not self._varies([term])):
+            turned = vmem(self.writer.area(term.dtype, wanted.elements))
+            matrix.turn(self.writer, term.dtype, source, turned, given, wanted)
+        return turned
+
+    def _with_valid_bits(self, c: Contraction, given: Matrix) -> tuple[Ref | None, Ref]:
         """Valid bits, where some terms are absent, and the data: computed side by side, they share their conditions."""
         present = c.reduce.present
         if present is None:
             return None, self._laid(c.data, given)
-        if (c.data, given) in self.copied:
-            return self._laid(present, wanted), self._laid(c.data, given)
-        bits, data = self._area(present.dtype, wanted.elements), self._area(F32, given.elements)
-        stores = (Store(bits, wanted.offset, present), Store(data, given.offset, c.data))
+        if (c.data, given) in self.copied or self._varies([c.data]) != self._varies([present]):
+            return self._laid(present, given), self._laid(c.data, given)
+        bits, data = self._area(present.dtype, given.elements), self._area(F32, given.elements)
+        stores = (Store(bits, given.offset, present), Store(data, given.offset, c.data))
         self._stage(Stage((*given.batch, *given.lines, *given.places), 0, stores))
         return vmem(self.areas[bits]), vmem(self.areas[data])
 
@@ -313,9 +318,9 @@ class _Emitter:
 def _layouts(c: Contraction) -> list[tuple[Expr, Matrix]]:
     """Data and weights, and how each is first laid out: along what lies side by side in memory."""
     data, held = Matrix(c.batch, c.rows, c.terms), Matrix(c.batch, c.terms, c.columns)
-    if runs_along(c.data, c.rows) and not runs_along(c.data, c.terms):
+    if run(c.data, c.rows) > run(c.data, c.terms):
         data = Matrix(c.batch, c.terms, c.rows)
-    if runs_along(c.weights, c.terms):
+    if run(c.weights, c.terms) >= run(c.weights, c.columns):
         held = Matrix(c.batch, c.columns, c.terms)
     return [(c.data, data), (c.weights, held)]
 

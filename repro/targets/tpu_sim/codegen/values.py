@@ -389,6 +389,8 @@ class Values:
             low, high = ix.bounds(ix.add(offset, ix.scale(self.halves[buffer], -1)))
             return low >= 0 and high < size // 2
         low, high = ix.bounds(offset)
+        if low >= 0 and high < size:
+            return True
         if high - low >= min(4 * size + 64 * LANES, LARGEST):
             return False
         self.writer.widen(area, high + 1)
