@@ -17,7 +17,9 @@ from repro.targets.tpu_sim.operands import Ref
 from repro.targets.tpu_sim.program import Area, Routine
 
 JUNK = 0x5A
-"""What VMEM holds before it is written: a byte that makes no zero (a bool: true)."""
+"""What VMEM holds before it is written: a byte that makes no zero."""
+_JUNK_BOOLS = (np.arange(4099, dtype=np.uint32) * np.uint32(0x9E3779B1) >> np.uint32(16) & np.uint32(1)).astype(bool)
+"""Bools are true and false in no regular order, so that neither stands in for one that was never written."""
 
 
 @dataclass(frozen=True)
@@ -196,5 +198,5 @@ def _outside(name: str, low: int, high: int, size: int, where: str) -> FaultErro
 
 def _junk(area: Area) -> Array:
     if area.dtype.name == "bool":
-        return np.ones(area.elements, np.bool_)
+        return np.resize(_JUNK_BOOLS, area.elements)
     return np.full(area.elements * area.dtype.bytes, JUNK, np.uint8).view(area.dtype.storage)
