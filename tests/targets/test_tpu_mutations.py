@@ -36,8 +36,8 @@ def cases(request: pytest.FixtureRequest) -> list[Case]:
 
 
 def test_without_an_instruction_it_shows(cases: list[Case]) -> None:
-    """One in a hundred may go unseen: an earlier mask, still in the register, may let a store write elements that nobody
-    reads beside those it should."""
+    """One in a hundred may go unseen: an earlier mask, still in the register, may let a store write elements that
+    nobody reads beside those it should."""
     rng, tried, reported, unseen = random.Random(0), 0, 0, list[str]()
     for case in cases:
         every, useless = list(instructions(case.routine.body)), dead(case.routine)
