@@ -7,10 +7,10 @@ is computed when its gradient is there, and a sum over microbatches takes its ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from passes.plan import Uses, plan
-from passes.sequences import Path, bodies, sequences, touched, with_bodies
+from passes.sequences import Path, Touched, bodies, sequences, touches, with_bodies
 from repro.ir.program import OUTPUT, Call, Program, Step
 
 
@@ -29,18 +29,6 @@ class Times(Uses):
             super().visit((step,))
 
 
-@dataclass(frozen=True)
-class _Touched:
-    """The buffers of a step."""
-
-    read: frozenset[int]
-    written: frozenset[int]
-
-    def before(self, other: _Touched) -> bool:
-        """Whether this step must stay before the other."""
-        return bool(self.written & (other.read | other.written) or self.read & other.written)
-
-
 def earlier(program: Program) -> Program:
     """The program with calls moved up, and its arena planned anew."""
     lives = Times()
@@ -51,10 +39,10 @@ def earlier(program: Program) -> Program:
 
     def moved(steps: tuple[Step, ...], path: Path) -> tuple[Step, ...]:
         done: list[Step] = []
-        known: list[_Touched] = []
+        known: list[Touched] = []
         for position, step in enumerate(steps):
             inner = [moved(body, (*path, (position, side))) for side, (body, _) in enumerate(bodies(step))]
-            mine = _touched(program, step)
+            mine = touches(program, step)
             place = len(done)
             if isinstance(step, Call) and all(lasting(buffer, path) for buffer in mine.written):
                 while place and not known[place - 1].before(mine):
@@ -69,11 +57,3 @@ def earlier(program: Program) -> Program:
     steps = moved(program.steps, ())
     buffers, arena = plan(program.buffers, steps)
     return replace(program, buffers=buffers, steps=steps, arena_bytes=arena)
-
-
-def _touched(program: Program, step: Step) -> _Touched:
-    found = list(touched(program, step))
-    return _Touched(
-        frozenset(buffer for buffer, written in found if not written),
-        frozenset(buffer for buffer, written in found if written),
-    )

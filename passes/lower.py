@@ -11,11 +11,12 @@ from passes import operands
 from passes.collapse import collapse, roots
 from passes.fuse import Fusion, fuse
 from passes.plan import plan
+from passes.rename import renumber_buffers, substitute
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.graph import Graph, Node, Value, constant_array
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Load, Scalar, Store, const, load, topological
+from repro.ir.loops import BufferParameter, Expr, Kernel, Load, Scalar, Store, const, load, topological
 from repro.ir.program import (
     CONSTANT,
     INPUT,
@@ -134,29 +135,6 @@ class _KernelBuilder:
         extents = tuple(self.builder.loops[loop] for loop in self.scalars)
         kernel = Kernel(parameters, extents, nest.axes, nest.serial, (store,))
         return Call(self.builder.kernel(kernel), buffers, tuple(self.scalars))
-
-
-def substitute(root: Expr, old: Expr, new: Expr) -> Expr:
-    """The expression with another one in place of every `old`."""
-    memo: dict[Expr, Expr] = {old: new}
-    for expr in topological([root]):
-        if expr not in memo:
-            children = tuple(memo[child] for child in expr.children)
-            same = isinstance(expr, Axis) or children == expr.children
-            memo[expr] = expr if same else type(expr)(expr.dtype, expr.fields, children)
-    return memo[root]
-
-
-def renumber_buffers(expressions: Sequence[Expr], numbers: dict[int, int]) -> list[Expr]:
-    """The expressions with every load's buffer renamed."""
-    if all(old == new for old, new in numbers.items()):
-        return list(expressions)
-    memo: dict[Expr, Expr] = {}
-    for expr in topological(expressions):
-        children = tuple(memo[child] for child in expr.children)
-        fields = (numbers[expr.buffer],) if isinstance(expr, Load) else expr.fields
-        memo[expr] = expr if isinstance(expr, Axis) else type(expr)(expr.dtype, fields, children)
-    return [memo[expr] for expr in expressions]
 
 
 class _Region:
@@ -386,11 +364,8 @@ _CONTROL: dict[str, Callable[[_Region, Node, Sequence[Place]], None]] = {
 }
 
 
-def lower(graph: Graph, updates: Sequence[tuple[int, int]] = ()) -> Program:
-    """The program of an entry: inputs are the graph's arguments, outputs its results.
-
-    `updates` pairs (parameter, output): the output is the parameter's next value.
-    """
+def lower(graph: Graph) -> Program:
+    """The program of an entry: inputs are the graph's arguments, outputs its results."""
     builder = Builder()
     inputs = [
         Place(builder.buffer(kind.dtype, kind.elements, INPUT, position), kind)
@@ -409,4 +384,4 @@ def lower(graph: Graph, updates: Sequence[tuple[int, int]] = ()) -> Program:
     ]
     steps = _Region(builder, graph, inputs, parameters).lower(outputs)
     buffers, arena = plan(tuple(builder.buffers), tuple(steps))
-    return Program(tuple(builder.kernel_list), buffers, tuple(builder.constants), tuple(steps), arena, tuple(updates))
+    return Program(tuple(builder.kernel_list), buffers, tuple(builder.constants), tuple(steps), arena)

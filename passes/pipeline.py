@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from passes import checks, prepare, sharing
+from passes.in_place import in_place
 from passes.lower import lower
 from passes.recompute import recompute
 from passes.schedule import schedule
@@ -81,6 +82,7 @@ def run(
 ) -> Lowered:
     """Take a canonical graph to a program. `observe` sees the graph after each pass.
 
+    `updates` pairs (parameter, result): the result is the parameter's next value, and no output of the program.
     `memory_budget` is the most bytes of temporaries; None keeps every value. Raises ReproError if it cannot be met.
     """
     where: Locations = {} if locations is None else locations
@@ -94,8 +96,11 @@ def run(
         graph = after
         if observe is not None:
             observe(step.name, graph)
-    program = lower(graph, updates)
+    program = lower(graph)
     steps.append(Step("lower", graph.digest.hex(), program.digest))
+    if updates:
+        beside, program = program, in_place(program, updates, bool(checked))
+        steps.append(Step("in-place", beside.digest, program.digest))
     if memory_budget is not None:
         kept, program = program, recompute(program, memory_budget)
         steps.append(Step("recompute", kept.digest, program.digest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from repro.ir.program import TEMPORARY, Branch, Buffer, Call, CountedLoop, Step, While
+from repro.ir.program import TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, Step, While
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
@@ -41,6 +41,10 @@ class Uses:
                     self.touch(step.condition)
                     self.visit(step.then)
                     self.visit(step.otherwise)
+                case Commit():
+                    if step.refused is not None:
+                        self.touch(step.refused)
+                    self.visit(step.body)
 
     def repeated(self, body: tuple[Step, ...]) -> None:
         """What lives before the loop and is used in it must live until the loop ends."""

@@ -24,7 +24,7 @@ from passes.plan import ALIGNMENT, plan, round_up
 from passes.sequences import Path, renamed, replaced, sequences, touched
 from repro.errors import ReproError
 from repro.ir.loops import Scalar, Store, topological
-from repro.ir.program import OUTPUT, TEMPORARY, Buffer, Call, Program, Step, walk
+from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, Step, walk
 from repro.ir.types import Array
 from repro.ir.work import operations
 
@@ -222,9 +222,8 @@ class State:
 
     def _settled(self, buffer: int, sequence: _Sequence, position: int) -> bool:
         """Whether a buffer's value, when the step at a position reads it, is that until the sequence ends."""
-        if self.draft.buffers[buffer].role not in (TEMPORARY, OUTPUT):
-            return True
-        return all(write < position for write in sequence.writes.get(buffer, ()))
+        writes = sequence.writes.get(buffer, ())
+        return all(write < position or isinstance(sequence.steps[write], Commit) for write in writes)
 
     def latest(self, buffer: int, time: int) -> int:
         """Of the buffers with a value, the one that lives longest and is made before a time."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While, walk
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While, walk
 
 Path = tuple[tuple[int, int], ...]
 """Where a sequence lies: the position of each step around it, from outside in, and which of that step's bodies."""
@@ -22,6 +22,8 @@ def bodies(step: Step) -> tuple[tuple[tuple[Step, ...], int], ...]:
             return ((step.body, step.limit),)
         case Branch():
             return ((step.then, 1), (step.otherwise, 1))
+        case Commit():
+            return ((step.body, 1),)
 
 
 def sequences(steps: tuple[Step, ...], path: Path = (), runs: int = 1) -> Iterator[tuple[Path, tuple[Step, ...], int]]:
@@ -46,7 +48,7 @@ def with_bodies(step: Step, inner: Sequence[tuple[Step, ...]]) -> Step:
     match step:
         case Call():
             return step
-        case CountedLoop() | While():
+        case CountedLoop() | While() | Commit():
             return replace(step, body=inner[0])
         case Branch():
             return Branch(step.condition, *inner)
@@ -61,18 +63,44 @@ def touched(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
                     yield buffer, parameter.writable
             case While() | Branch():
                 yield each.condition, False
+            case Commit():
+                if each.refused is not None:
+                    yield each.refused, False
             case CountedLoop():
                 pass
 
 
-def renamed(step: Step, names: dict[int, int]) -> Step:
-    """A step with buffers renamed, in its bodies too."""
-    inner = [tuple(renamed(each, names) for each in body) for body, _ in bodies(step)]
+@dataclass(frozen=True)
+class Touched:
+    """The buffers of a step."""
+
+    read: frozenset[int]
+    written: frozenset[int]
+
+    def before(self, other: Touched) -> bool:
+        """Whether this step must stay before the other."""
+        return bool(self.written & (other.read | other.written) or self.read & other.written)
+
+
+def touches(program: Program, step: Step) -> Touched:
+    """What a step reads and writes; the buffer of an element that it writes over counts as both."""
+    found = list(touched(program, step))
+    written = frozenset(buffer for buffer, writes in found if writes)
+    return Touched(frozenset(buffer for buffer, writes in found if not writes), written)
+
+
+def renamed(step: Step, names: Mapping[int, int], kernels: Mapping[int, int] | None = None) -> Step:
+    """A step with buffers renamed, and kernels too, in its bodies as well."""
+    inner = [tuple(renamed(each, names, kernels) for each in body) for body, _ in bodies(step)]
     match step:
         case Call():
-            return replace(step, buffers=tuple(names.get(buffer, buffer) for buffer in step.buffers))
+            kernel = step.kernel if kernels is None else kernels[step.kernel]
+            return Call(kernel, tuple(names.get(buffer, buffer) for buffer in step.buffers), step.scalars)
         case CountedLoop():
             return with_bodies(step, inner)
         case While() | Branch():
             named = replace(step, condition=names.get(step.condition, step.condition))
             return with_bodies(named, inner)
+        case Commit():
+            refused = None if step.refused is None else names.get(step.refused, step.refused)
+            return with_bodies(replace(step, refused=refused), inner)

@@ -14,7 +14,7 @@ from repro.ir.graph import Graph
 from repro.ir.types import Array, TensorType, parse_type, to_face, to_storage
 from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.record import evaluate
-from repro.targets.protocol import Accept, Executable
+from repro.targets.protocol import Executable
 
 
 class ReferenceExecutable:
@@ -35,14 +35,13 @@ class ReferenceExecutable:
         self._parameters = list(parameters)
         self._updates = tuple(updates)
 
-    def run(self, inputs: Sequence[Array], accept: Accept | None = None) -> Sequence[Array]:
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         with exact_arithmetic():
             outputs = evaluate(self._graph, inputs, self._parameters)
             report = () if self._report is None else evaluate(self._report, inputs, self._parameters)
-        if accept is not None:
-            accept((*outputs, *report))
-        for slot, result in self._updates:
-            self._parameters[slot] = outputs[result]
+        if not any(rows.reshape(-1, 3)[:, 0].any() for rows in report):
+            for slot, result in self._updates:
+                self._parameters[slot] = outputs[result]
         return (*outputs, *report)
 
     def set_parameter(self, position: int, value: Array) -> None:
@@ -100,18 +99,16 @@ class Session:
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Outputs by name. Raises ReproError for inputs that do not fit, and for an index out of range.
 
-        Where it raises, the state is as it was.
+        Where it raises, the state is as it was; where a run is interrupted, as it was or that of the whole run.
         """
-        results = self._executable.run(match(inputs, self.entry.inputs), self._accept)
+        results = self._executable.run(match(inputs, self.entry.inputs))
+        if self.entry.index_checks:
+            _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
         outputs: dict[str, Array] = {}
         for value, array in zip(self.entry.outputs, results, strict=False):
             kind = parse_type(value.type)
             outputs[value.name] = to_face(array.reshape(kind.shape), kind.dtype)
         return outputs
-
-    def _accept(self, results: Sequence[Array]) -> None:
-        if self.entry.index_checks:
-            _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
 
     def close(self) -> None:
         """End the session's threads. A closed session cannot run."""
@@ -129,7 +126,7 @@ class Session:
         return {name: array.copy() for name, array in self.state_views().items()}
 
     def state_views(self) -> dict[str, Array]:
-        """The parameters by name without copies, to be read and not written: a run gives them arrays of their own."""
+        """The parameters by name without copies, to be read, not written; the next run may change them."""
         found: dict[str, Array] = {}
         for position, parameter in enumerate(self._parameters):
             array = self._executable.parameter(position)

@@ -9,7 +9,8 @@ What is computed ends here. How it is scheduled (loop order, tiles, vectors, thr
 `repro.ir.schedule.Schedule`, that can realise an order and never change one.
 
 Iterations over the axes are independent and may run in any order, except the axes named in
-`Kernel.serial`: those run one after another, ascending, outermost first.
+`Kernel.serial`: those run one after another, ascending, outermost first. An iteration computes the values of all its
+stores before it makes any.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from repro.ir.loops import Kernel
-from repro.ir.program import Branch, Buffer, Call, CountedLoop, Program, Step, While
+from repro.ir.program import Branch, Buffer, Call, Commit, CountedLoop, Program, Step, While
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import BY_NAME
 
@@ -28,7 +28,7 @@ def parse_program(text: str, kernel: Callable[[str], Kernel], constant: Callable
     except (KeyError, IndexError, ValueError, StopIteration) as error:
         raise ValueError(f"a program's text does not parse near line {number}: {line!r}: {error}") from error
     kernels, buffers, constants = tuple(parser.kernels), tuple(parser.buffers), tuple(parser.constants)
-    return Program(kernels, buffers, constants, steps, parser.arena, tuple(parser.updates))
+    return Program(kernels, buffers, constants, steps, parser.arena)
 
 
 class _Parser:
@@ -38,7 +38,6 @@ class _Parser:
         self.kernels: list[Kernel] = []
         self.constants: list[bytes] = []
         self.buffers: list[Buffer] = []
-        self.updates: list[tuple[int, int]] = []
         self.ended_by_else = False
 
     def steps(self, lines: Iterator[tuple[int, str]]) -> tuple[Step, ...]:
@@ -59,8 +58,6 @@ class _Parser:
                 case ["buffer", _, kind, role, position]:
                     name, _, elements = kind.partition("[")
                     self.buffers.append(Buffer(BY_NAME[name], int(elements.rstrip("]")), role, int(position)))
-                case ["update", "parameter", parameter, "<-", "output", output]:
-                    self.updates.append((int(parameter), int(output)))
                 case ["call", kernel, *arguments]:
                     buffers = tuple(int(word[1:]) for word in arguments if word.startswith("b"))
                     scalars = tuple(int(word.removeprefix("loop")) for word in arguments if word.startswith("loop"))
@@ -74,6 +71,10 @@ class _Parser:
                     if not self.ended_by_else:
                         raise ValueError("a branch without its other side")
                     found.append(Branch(int(condition[1:]), then, self.steps(lines)))
+                case ["commit", "{"]:
+                    found.append(Commit(None, self.steps(lines)))
+                case ["commit", "unless", refused, "{"]:
+                    found.append(Commit(int(refused[1:]), self.steps(lines)))
                 case _:
                     raise ValueError(f"unknown step {line!r}")
         raise ValueError("the text ends inside a block")

@@ -1,6 +1,6 @@
 """A program: the tree of kernel calls that computes an entry, over numbered buffers.
 
-    program = sequence of  call | counted loop | while | branch
+    program = sequence of  call | counted loop | while | branch | commit
 
 Buffers are flat arrays. A call binds a kernel's buffer parameters to buffers, and its scalars to the
 counters of the loops around it. Calls run one after another; the iterations inside a call are what threads
@@ -10,7 +10,7 @@ share out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,8 +24,8 @@ INPUT, OUTPUT, PARAMETER, CONSTANT, TEMPORARY = "input", "output", "parameter", 
 class Buffer:
     """A flat array. `role` says who owns it; `position` its number among those of that role.
 
-    An output may also be the new value of a parameter (`Program.updates`). A constant carries its bytes
-    in `Program.constants`. A temporary carries its byte offset in the arena as `position`.
+    A constant carries its bytes in `Program.constants`. A temporary carries its byte offset in the arena as `position`.
+    A parameter may be written, but only in a `Commit`.
     """
 
     dtype: DType
@@ -73,7 +73,19 @@ class Branch:
     otherwise: tuple[Step, ...]
 
 
-Step = Call | CountedLoop | While | Branch
+@dataclass(frozen=True)
+class Commit:
+    """Writes the next state over the old one: the last step of a program, after which a run cannot be undone.
+
+    Nothing is written if element 0 of the bool buffer `refused` is true; once begun it runs to its end, whoever asks
+    the run to stop. So a run leaves the whole of the next state, or the state as it was.
+    """
+
+    refused: int | None
+    body: tuple[Step, ...]
+
+
+Step = Call | CountedLoop | While | Branch | Commit
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +97,12 @@ class Program:
     constants: tuple[bytes, ...]
     steps: tuple[Step, ...]
     arena_bytes: int
-    updates: tuple[tuple[int, int], ...] = ()
-    """(parameter position, output position): after a run the parameter takes the output's value."""
+
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """Positions of the parameters that a run changes."""
+        found = (self.buffers[buffer] for step in walk(self.steps) for buffer in written(self.kernels, step))
+        return frozenset(buffer.position for buffer in found if buffer.role == PARAMETER)
 
     @cached_property
     def text(self) -> str:
@@ -103,13 +119,21 @@ def walk(steps: tuple[Step, ...]) -> Iterator[Step]:
     for step in steps:
         yield step
         match step:
-            case CountedLoop() | While():
+            case CountedLoop() | While() | Commit():
                 yield from walk(step.body)
             case Branch():
                 yield from walk(step.then)
                 yield from walk(step.otherwise)
             case Call():
                 pass
+
+
+def written(kernels: Sequence[Kernel], step: Step) -> Iterator[int]:
+    """The buffers that a step itself writes, those of steps inside it left out."""
+    if isinstance(step, Call):
+        for buffer, parameter in zip(step.buffers, kernels[step.kernel].buffers, strict=True):
+            if parameter.writable:
+                yield buffer
 
 
 def _print(program: Program) -> Iterator[str]:
@@ -120,8 +144,6 @@ def _print(program: Program) -> Iterator[str]:
         yield f"  constant c{number}: sha256:{hashlib.sha256(data).hexdigest()}"
     for number, buffer in enumerate(program.buffers):
         yield f"  buffer b{number}: {buffer.dtype.name}[{buffer.elements}] {buffer.role} {buffer.position}"
-    for parameter, output in program.updates:
-        yield f"  update parameter {parameter} <- output {output}"
     yield from _print_steps(program.steps, "  ")
     yield "}"
 
@@ -145,4 +167,9 @@ def _print_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
                 yield from _print_steps(step.then, indent + "  ")
                 yield indent + "} else {"
                 yield from _print_steps(step.otherwise, indent + "  ")
+                yield indent + "}"
+            case Commit():
+                unless = "" if step.refused is None else f"unless b{step.refused} "
+                yield f"{indent}commit {unless}{{"
+                yield from _print_steps(step.body, indent + "  ")
                 yield indent + "}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from repro.ir.loops import Expr, Kernel, Reduce
-from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While
 
 
 def iterations(expr: Expr) -> int:
@@ -40,5 +40,7 @@ def program_operations(program: Program) -> int:
                 return step.limit * total(step.body)
             case Branch():
                 return max(total(step.then), total(step.otherwise))
+            case Commit():
+                return total(step.body)
 
     return total(program.steps)

@@ -22,7 +22,7 @@ def aligned(nbytes: int) -> Array:
 
 class Buffers:
     """One array per buffer of a program. Temporaries are views into one arena; inputs and parameters are read
-    where they lie; every run has outputs of its own."""
+    where they lie, parameters that runs change in arrays of our own; every run has outputs of its own."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -30,16 +30,12 @@ class Buffers:
         self._arena = aligned(program.arena_bytes)
         self._arrays: dict[int, Array] = {}
         self._numbers: dict[tuple[str, int], int] = {}
-        self._unread: dict[int, Array | None] = {parameter: None for parameter, _ in program.updates}
-        """State that runs change and no code reads: it has no buffer."""
         for number, buffer in enumerate(program.buffers):
             if buffer.role == TEMPORARY:
                 raw = self._arena[buffer.position : buffer.position + buffer.nbytes]
                 self._place(number, raw.view(buffer.dtype.storage))
                 continue
             self._numbers[buffer.role, buffer.position] = number
-            if buffer.role == PARAMETER:
-                self._unread.pop(buffer.position, None)
             if buffer.role == CONSTANT:
                 data = np.frombuffer(program.constants[buffer.position], buffer.dtype.storage)
                 self._fresh(number)[:] = data
@@ -60,9 +56,10 @@ class Buffers:
 
     def bind_parameter(self, position: int, value: Array) -> None:
         """Read a parameter from an array that nobody will change, such as a mapped file; a copy if need be."""
-        self._bind(PARAMETER, position, value)
-        if position in self._unread:
-            self._unread[position] = value.reshape(-1)
+        if position in self.program.written:
+            self.set_parameter(position, value)
+        else:
+            self._bind(PARAMETER, position, value)
 
     def _bind(self, role: str, position: int, value: Array) -> None:
         number = self._numbers.get((role, position))
@@ -83,14 +80,9 @@ class Buffers:
         number = self._numbers.get((PARAMETER, position))
         if number is not None:
             self._fresh(number)[:] = value.reshape(-1)
-        if position in self._unread:
-            self._unread[position] = value.reshape(-1).copy()
 
     def parameter(self, position: int) -> Array | None:
-        """A parameter's array, not to be written. Its next value will be in another one."""
-        kept = self._unread.get(position)
-        if kept is not None:
-            return kept
+        """A parameter's array, not to be written; the next run may change it."""
         number = self._numbers.get((PARAMETER, position))
         return None if number is None else self._arrays.get(number)
 

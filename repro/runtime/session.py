@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -59,11 +59,8 @@ class CpuExecutable:
         """A parameter as it lies in memory: a view, to be read before the next run."""
         return self.buffers.parameter(position)
 
-    def run(self, inputs: Sequence[Array], accept: Callable[[Sequence[Array]], None] | None = None) -> list[Array]:
-        """One run: inputs by position, outputs in arrays of their own.
-
-        Parameters take their updates at the end, unless `accept`, which sees the outputs first, raises.
-        """
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """One run: inputs by position, outputs in arrays of their own; the commit changes state where it lies."""
         for position, value in enumerate(inputs):
             self.buffers.bind_input(position, value)
         outputs = self.buffers.fresh_outputs()
@@ -72,10 +69,6 @@ class CpuExecutable:
             self._enter()
         finally:
             self.buffers.let_go()
-        if accept is not None:
-            accept(outputs)
-        for parameter, output in self.program.updates:
-            self.buffers.set_parameter(parameter, outputs[output])
         return outputs
 
     def _enter(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Lookup, Rarely, Reduce, Scalar
-from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, Branch, Call, CountedLoop, Program, Step, While
+from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, Branch, Call, Commit, CountedLoop, Program, Step, While
 from repro.ir.types import Array
 from repro.numerics import numpy_scalars
 from repro.numerics.host_mode import exact_arithmetic
@@ -118,15 +118,18 @@ def run_kernel(kernel: Kernel, buffers: Sequence[Array], scalars: Sequence[int] 
         for axis, at in zip(kernel.axes, point, strict=False):
             axes[axis] = np.full(size, at, np.int64)
         frame = _Frame(axes, 1, buffers, scalars)
-        for store in kernel.stores:
-            offset = np.broadcast_to(frame.value(store.offset), (size,))
-            value = np.broadcast_to(frame.value(store.value), (size,))
-            when = np.ones(size, bool) if store.when is None else np.broadcast_to(frame.value(store.when), (size,))
-            buffers[store.buffer][offset[when]] = value[when]
+        found = [[frame.value(expr) for expr in store.expressions] for store in kernel.stores]
+        for store, values in zip(kernel.stores, found, strict=True):
+            offset, value, *when = (np.broadcast_to(each, (size,)) for each in values)
+            chosen = when[0] if when else np.ones(size, bool)
+            buffers[store.buffer][offset[chosen]] = value[chosen]
 
 
 def run(program: Program, inputs: Sequence[Array], parameters: Sequence[Array] = ()) -> list[Array]:
-    """The outputs (flat storage arrays) of a program. Temporaries start as a pattern that is no zero."""
+    """The outputs (flat storage arrays) of a program. Temporaries start as a pattern that is no zero.
+
+    State is written where it lies, in `parameters`.
+    """
     outputs: dict[int, Array] = {}
     arrays: list[Array] = []
     for buffer in program.buffers:
@@ -164,3 +167,6 @@ def _steps(program: Program, steps: Sequence[Step], arrays: list[Array], counter
             case Branch():
                 side = step.then if bool(arrays[step.condition][0]) else step.otherwise
                 _steps(program, side, arrays, counters)
+            case Commit():
+                if step.refused is None or not arrays[step.refused][0]:
+                    _steps(program, step.body, arrays, counters)

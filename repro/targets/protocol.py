@@ -19,15 +19,16 @@ from repro.ir.types import Array
 REFERENCE = "reference"
 """The name under which the reference runs an entry's graph: it takes no program and no code, so it is no `Runner`."""
 
-Accept = Callable[[Sequence[Array]], None]
-"""Sees a run's outputs before the state takes its updates, and raises where the run is not to count."""
-
 
 class Executable(Protocol):
     """A program that can be run again and again on flat storage arrays, by position, with state between runs."""
 
-    def run(self, inputs: Sequence[Array], accept: Accept | None = None) -> Sequence[Array]:
-        """Outputs in arrays of their own. Parameters take their updates at the end, unless `accept` raises."""
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        """The outputs in arrays of their own, last the report of indices if the entry has one.
+
+        The run changes the state (`Program.written`), unless the report says of an index that it was out of range: see
+        `repro.ir.program.Commit`.
+        """
         ...
 
     def set_parameter(self, position: int, value: Array) -> None:
@@ -35,7 +36,7 @@ class Executable(Protocol):
         ...
 
     def parameter(self, position: int) -> Array | None:
-        """A parameter's value now (flat, not to be written), to be read before the next run; None: nothing reads it."""
+        """A parameter's value now (flat, not to be written), to be read before the next run; None: no code uses it."""
         ...
 
     def close(self) -> None:

@@ -222,7 +222,7 @@ class _Run:
         return header
 
     def state(self) -> dict[str, Array]:
-        """All tensors in slot order, those that the code has no use for too: arrays that no later step changes."""
+        """All tensors in slot order, those that the code has no use for too: arrays that the next step may change."""
         current = self.session.state_views()
         return {name: current.get(name, array) for name, array in self.initial.items()}
 

@@ -50,7 +50,7 @@ def replay(artifact: LoadedArtifact, arrays: Arrays, trace: Trace, side: Side, l
         parted: int | None = None
         before = state
         for step in range(started + 1, final + 1):
-            before = _whole(session, state)
+            before = {name: array.copy() for name, array in _whole(session, state).items()}
             inputs = batches.inputs(step - 1)
             loss = digests.bits_of(session.run(inputs)[session.entry.outputs[0].name])
             after = _whole(session, state)

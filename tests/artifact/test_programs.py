@@ -7,7 +7,19 @@ import pytest
 from repro.ir import index as ix
 from repro.ir.loops import BufferParameter, Kernel, Store, load
 from repro.ir.parse_program import parse_program, parse_schedule
-from repro.ir.program import INPUT, OUTPUT, PARAMETER, TEMPORARY, Branch, Buffer, Call, CountedLoop, Program, While
+from repro.ir.program import (
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    TEMPORARY,
+    Branch,
+    Buffer,
+    Call,
+    Commit,
+    CountedLoop,
+    Program,
+    While,
+)
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import BOOL, F32
 
@@ -30,8 +42,9 @@ TREE = (
     CALL,
     CountedLoop(5, (CountedLoop(2, (Call(0, (1, 0), (1, 0)),)), CALL)),
     Branch(3, (CALL, Branch(3, (), (CALL,))), (While(3, 7, (CALL,)),)),
+    Commit(3, (CALL, Commit(None, (CALL,)))),
 )
-PROGRAM = Program((COPY,), BUFFERS, (b"constant",), TREE, 128, ((0, 0),))
+PROGRAM = Program((COPY,), BUFFERS, (b"constant",), TREE, 128)
 
 
 def kernel(digest: str) -> Kernel:
@@ -46,7 +59,7 @@ def test_text_reads_back() -> None:
     again = parse_program(PROGRAM.text, kernel, constant)
     assert again.text == PROGRAM.text
     assert (again.steps, again.buffers, again.kernels) == (PROGRAM.steps, PROGRAM.buffers, PROGRAM.kernels)
-    assert (again.constants, again.updates, again.arena_bytes) == ((b"constant",), ((0, 0),), 128)
+    assert (again.constants, again.arena_bytes) == ((b"constant",), 128)
 
 
 @pytest.mark.parametrize("line", range(len(PROGRAM.text.splitlines())))

@@ -131,12 +131,16 @@ class Runner:
             for buffer, offset in zip(self.compiled.program.buffers, self.offsets, strict=True)
             if buffer.role == OUTPUT
         }
+        state = {
+            buffer.position: (buffer, offset)
+            for buffer, offset in zip(self.compiled.program.buffers, self.offsets, strict=True)
+            if buffer.role == PARAMETER and buffer.position in self.compiled.program.written
+        }
         weights = [self.stored.config.weights[position] for position in self.entry.weights]
-        named = [(position, value.name, value.type) for position, value in enumerate(self.entry.outputs)]
-        named += [(output, weights[slot].name, weights[slot].type) for slot, output in self.compiled.program.updates]
+        named = [(*places[position], value.name, value.type) for position, value in enumerate(self.entry.outputs)]
+        named += [(*place, weights[slot].name, weights[slot].type) for slot, place in state.items()]
         found: dict[str, Array] = {}
-        for position, name, text in named:
-            buffer, offset = places[position]
+        for buffer, offset, name, text in named:
             kind = parse_type(text)
             stored = np.frombuffer(image[offset : offset + buffer.nbytes], kind.dtype.storage)
             found[name] = to_face(stored.reshape(kind.shape), kind.dtype)

@@ -6,7 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from passes.plan import round_up
 from repro.ir.loops import Kernel, Load, Scalar, topological
-from repro.ir.program import CONSTANT, INPUT, PARAMETER, TEMPORARY, Branch, Call, CountedLoop, Program, Step, While
+from repro.ir.program import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    TEMPORARY,
+    Branch,
+    Call,
+    Commit,
+    CountedLoop,
+    Program,
+    Step,
+    While,
+)
 
 _NUMBERS: dict[object, int] = {}
 
@@ -29,7 +42,7 @@ def terms(program: Program, taken: int = 0) -> dict[int, int]:
         read: list[object] = [tuple(counters[depth] for depth in call.scalars)]
         for buffer, parameter in pairs:
             held = program.buffers[buffer]
-            if held.role in (INPUT, PARAMETER, CONSTANT):
+            if held.role in (INPUT, CONSTANT) or (held.role == PARAMETER and buffer not in values):
                 read.append((held.role, held.position))
             elif parameter.writable and (fills(kernel) or first_row(call, counters)):
                 read.append("new")
@@ -38,19 +51,19 @@ def terms(program: Program, taken: int = 0) -> dict[int, int]:
                 whole = held.role != TEMPORARY or {owners.get(line) for line in lines} == {buffer}
                 assert whole or parameter.writable, "read after its bytes were given to another"
                 read.append(values.get(buffer, -1) if whole else "torn")
-        number = numbers.setdefault((kernel.digest, tuple(read)), len(numbers))
-        for buffer, parameter in pairs:
+        for place, (buffer, parameter) in enumerate(pairs):
             if parameter.writable:
-                values[buffer] = number
+                values[buffer] = numbers.setdefault((kernel.digest, place, tuple(read)), len(numbers))
                 held = program.buffers[buffer]
                 if held.role == TEMPORARY:
                     owners.update(
                         dict.fromkeys(range(held.position, held.position + round_up(held.nbytes), 64), buffer)
                     )
     assert calls >= len(program.steps) > 0
-    outputs = {b.position: values[n] for n, b in enumerate(program.buffers) if b.role == "output"}
-    assert outputs
-    return outputs
+    results = {b.position: values[n] for n, b in enumerate(program.buffers) if b.role == OUTPUT}
+    assert results
+    state = {-1 - b.position: values[n] for n, b in enumerate(program.buffers) if b.role == PARAMETER and n in values}
+    return results | state
 
 
 def unrolled(steps: Sequence[Step], counters: tuple[int, ...], taken: int) -> Iterator[tuple[Call, tuple[int, ...]]]:
@@ -64,6 +77,8 @@ def unrolled(steps: Sequence[Step], counters: tuple[int, ...], taken: int) -> It
                     yield from unrolled(step.body, (*counters, counter), taken)
             case Branch():
                 yield from unrolled((step.then, step.otherwise)[taken], counters, taken)
+            case Commit():
+                yield from unrolled(step.body, counters, taken)
             case While():
                 raise AssertionError("how often it runs depends on values")
 
@@ -74,8 +89,9 @@ def first_row(call: Call, counters: tuple[int, ...]) -> bool:
 
 
 def fills(kernel: Kernel) -> bool:
-    """Whether a kernel writes all of its buffer and reads nothing of it."""
-    (store,) = kernel.stores
-    if store.when is not None or kernel.serial or any(isinstance(e, Scalar) for e in topological((store.offset,))):
+    """Whether a kernel writes all of its buffers and reads nothing of them."""
+    if kernel.serial or any(store.when is not None for store in kernel.stores):
         return False
-    return not any(isinstance(e, Load) and e.buffer == store.buffer for e in kernel.expressions)
+    written = {store.buffer for store in kernel.stores}
+    by_row = any(isinstance(e, Scalar) for store in kernel.stores for e in topological((store.offset,)))
+    return not by_row and not any(isinstance(e, Load) and e.buffer in written for e in kernel.expressions)

@@ -29,8 +29,6 @@ from tests.passes.symbolic import terms
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 BUDGETS = {"digits_cnn": (90, 76), "nano_gpt": (75, 60, 50)}
 """Percent of the arena of the program that keeps everything. A call of digits_cnn reads and writes 75.8 % at once."""
-BUDGET = 24 << 10
-"""Bytes, of 32 to 40 KiB that the train step of digits_mlp has for temporaries where nothing is repeated."""
 CASES = [(name, percent) for name, percents in BUDGETS.items() for percent in percents]
 
 
@@ -46,8 +44,9 @@ LOOPS: dict[str, dict[str, int]] = {
     "shards": {"shards": 2},
     "both": {"accumulation": 2, "shards": 2},
 }
-LOOP_BUDGETS = {"digits_mlp": (95, 90), "digits_cnn": (92, 85), "nano_gpt": (80, 60)}
-"""Percent, for each of the ways above to have the step in loops."""
+LOOP_BUDGETS = {"digits_cnn": (92, 85), "nano_gpt": (80, 60)}
+"""Percent, for each of the ways above to have the step in loops.
+(What digits_mlp holds are its gradients, all at once: nothing to repeat.)"""
 LOOP_CASES = [(f"{name} {way}", percent) for name, kept in LOOP_BUDGETS.items() for way in LOOPS for percent in kept]
 
 
@@ -87,7 +86,7 @@ def compiled(program: Program, folder: Path) -> CompiledProgram:
 
 
 def results(name: str, code: CompiledProgram, threads: int) -> list[bytes]:
-    """Outputs, state among them, of two steps, then every parameter."""
+    """Outputs of two steps, then every parameter."""
     case = trained(name)
     made = registry.runner(code.target.name).open(
         code, [tensor.initial.reshape(-1) for tensor in case.step.state], threads
@@ -105,7 +104,7 @@ def test_the_arena_fits_and_calls_are_repeated(name: str, percent: int) -> None:
     assert after.arena_bytes <= before.arena_bytes * percent // 100
     assert len(after.steps) > len(before.steps)
     assert program_operations(before) < program_operations(after) < 2 * program_operations(before)
-    assert (after.kernels, after.constants, after.updates) == (before.kernels, before.constants, before.updates)
+    assert (after.kernels, after.constants, after.written) == (before.kernels, before.constants, before.written)
     ends = [b.position + b.nbytes for b in after.buffers if b.role == TEMPORARY]
     assert max(ends) <= after.arena_bytes
 
@@ -113,7 +112,7 @@ def test_the_arena_fits_and_calls_are_repeated(name: str, percent: int) -> None:
 @pytest.mark.parametrize("name", BUDGETS)
 def test_outputs_and_state_have_the_same_bits(name: str, tmp_path: Path) -> None:
     expected = results(name, compiled(trained(name).program, tmp_path), 1)
-    assert len(expected) > 2 * len(trained(name).step.updates)
+    assert len(expected) > len(trained(name).step.updates)
     for percent in BUDGETS[name]:
         code = compiled(bounded(name, percent), tmp_path)
         for threads in (1, 2):
@@ -126,7 +125,7 @@ def test_in_loops_the_arena_fits_and_a_run_ends_in_the_same_values(case: str, pe
     assert any(isinstance(step, CountedLoop) for step in before.steps)
     assert after.arena_bytes <= before.arena_bytes * percent // 100
     assert program_operations(before) <= program_operations(after) < 2 * program_operations(before)
-    assert (after.kernels, after.constants, after.updates) == (before.kernels, before.constants, before.updates)
+    assert (after.kernels, after.constants, after.written) == (before.kernels, before.constants, before.written)
     assert terms(after) == terms(before)
 
 
@@ -145,11 +144,10 @@ def test_calls_are_repeated_in_bodies(name: str, way: str) -> None:
 
 
 def test_calls_that_are_moved_up_lower_the_arena_alone() -> None:
-    """Each weight of digits_mlp takes its next value when its gradient is there: nothing is repeated."""
-    program = trained("digits_mlp").program
-    after = recompute(program, program.arena_bytes * 75 // 100)
+    """A sum over shards takes its new value before the next is begun: nothing is repeated."""
+    program = trained("digits_mlp shards").program
+    after = recompute(program, program.arena_bytes * 90 // 100)
     assert program_operations(after) == program_operations(program)
-    assert sorted(map(repr, after.steps)) == sorted(map(repr, program.steps))
     assert after.steps != program.steps
     assert terms(after) == terms(program)
 
@@ -161,7 +159,7 @@ def test_calls_that_are_moved_up_lower_the_arena_alone() -> None:
 )  # fmt: skip
 def test_in_loops_outputs_and_state_have_the_same_bits(case: str, tmp_path: Path) -> None:
     expected = results(case, compiled(trained(case).program, tmp_path), 1)
-    assert len(expected) > 2 * len(trained(case).step.updates)
+    assert len(expected) > len(trained(case).step.updates)
     for percent in LOOP_BUDGETS[case.partition(" ")[0]]:
         code = compiled(bounded(case, percent), tmp_path)
         for threads in (1, 2):
@@ -208,13 +206,14 @@ def test_an_artifact_with_a_budget_verifies(tmp_path: Path, monkeypatch: pytest.
 
     def build(folder: str, budget: int | None) -> Config:
         built = repro.build(
-            GOLDEN / "digits_mlp" / "forward.onnx", tmp_path / folder, bind={"N": 16}, targets=machine.name,
-            memory_budget=budget, loss="softmax_cross_entropy",
+            GOLDEN / "digits_cnn" / "forward.onnx", tmp_path / folder, bind={"N": 16}, targets=machine.name,
+            memory_budget=budget, loss="softmax_cross_entropy", optimizer="adamw",
         )  # fmt: skip
         return built.config
 
-    whole, small = build("whole", None), build("small", BUDGET)
-    assert (whole.build.memory_budget, small.build.memory_budget) == (None, BUDGET)
+    budget = trained("digits_cnn").program.arena_bytes * 85 // 100
+    whole, small = build("whole", None), build("small", budget)
+    assert (whole.build.memory_budget, small.build.memory_budget) == (None, budget)
     assert whole.entries == small.entries and whole.golden == small.golden
     assert whole.targets[0].entries[-1].program != small.targets[0].entries[-1].program
     passes = [[each.name for each in config.passes[-1].passes] for config in (whole, small)]

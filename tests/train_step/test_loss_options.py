@@ -11,7 +11,7 @@ from repro.frontend import import_model, load_model
 from repro.ir.types import Array
 from repro.train_step import TrainStep, train_step, training_of
 from tests.train_step.digits import GOLDEN
-from tests.train_step.test_digits import Compiled, by_reference
+from tests.train_step.test_digits import Compiled, by_position, by_reference
 
 ROWS, STEPS, CLASSES = 8, 3, 10
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -55,7 +55,7 @@ def test_compiled_steps_have_the_bits_of_the_reference(name: str, parts: dict[st
     expected = by_reference(step, data)
     assert len(expected) == STEPS
     for mine, reference in zip(Compiled.of(step).run(data, 2), expected, strict=True):
-        assert [flat.tobytes() for flat in mine] == [array.tobytes() for array in reference]
+        assert mine == by_position(step, reference)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -31,7 +31,7 @@ from repro.train_step.problem import TrainOptions
 from tests.train_step.digits import GOLDEN
 from tests.train_step.running import model
 from tests.train_step.test_assemble import W, dropped, dropping, imported, linear, normalized, run
-from tests.train_step.test_digits import Compiled, by_reference
+from tests.train_step.test_digits import Compiled, by_position, by_reference
 
 RATE = 0.5
 ENTROPY, SQUARES = SoftmaxCrossEntropy(ignore_index=1), MeanSquaredError()
@@ -293,7 +293,7 @@ def test_compiled_steps_have_the_bits_of_the_reference(name: str) -> None:
         found = compiled.run(data, threads)
         assert len(found) == len(expected)
         for mine, reference in zip(found, expected, strict=True):
-            assert [flat.tobytes() for flat in mine] == [value.tobytes() for value in reference]
+            assert mine == by_position(step, reference)
 
 
 @pytest.mark.parametrize("shards", [0, -1, 3, 12])

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS, FEW, BATCH = 100, 10, 16
 MODELS = {"digits_mlp": ("adamw", (64,)), "digits_cnn": ("nesterov", (1, 8, 8))}
 GPT = "nano_gpt"
-KEPT = 0.9
+KEPT = 0.985
 """The part of the arena that a budget allows."""
 
 

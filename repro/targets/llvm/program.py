@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from repro.ir.program import Branch, Call, CountedLoop, Program, Step, While
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
 from repro.ir.work import operations
@@ -88,6 +88,8 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
 class _Steps:
     def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
         self.f, self.program, self.schedules = f, program, schedules
+        self.committing = False
+        """Whether the steps being written are those of a commit, which nobody can stop."""
 
     def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
         for step, following in zip(steps, [*steps[1:], None], strict=False):
@@ -103,6 +105,8 @@ class _Steps:
                     self.repeat(step, counters)
                 case Branch():
                     self.branch(step, counters)
+                case Commit():
+                    self.commit(step, counters)
 
     def whole(self) -> None:
         self.run(self.program.steps, [])
@@ -128,7 +132,7 @@ class _Steps:
         begin = self._share(items, Val("%thread", I64))
         end = self._share(items, f.let("add i64 %thread, 1", I64))
         part = max(1, items * OPERATIONS_BETWEEN_STOPS // max(1, operations(kernel)))
-        if part >= items:
+        if part >= items or self.committing:
             some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
             f.when(some, lambda: self.invoke(step, counters, begin, end))
         else:
@@ -167,6 +171,8 @@ class _Steps:
     def barrier(self) -> None:
         f = self.f
         stop = f.let("call i1 @barrier(ptr %context, i64 %threads)", BOOL)
+        if self.committing:
+            return
         f.stops.append(f.block)
         following = f.fresh_label("next")
         f.line(f"br i1 {stop.text}, label %finish, label %{following}")
@@ -191,11 +197,21 @@ class _Steps:
         f.label(done)
 
     def branch(self, step: Branch, counters: list[Val]) -> None:
-        def side(steps: Sequence[Step]) -> tuple[()]:
-            self.run(steps, counters)
-            return ()
+        then, otherwise = (lambda side=side: self._all(side, counters) for side in (step.then, step.otherwise))
+        self.f.either(self.condition(step.condition), then, otherwise)
 
-        self.f.either(self.condition(step.condition), lambda: side(step.then), lambda: side(step.otherwise))
+    def commit(self, step: Commit, counters: list[Val]) -> None:
+        refused = None if step.refused is None else self.condition(step.refused)
+        self.committing = True
+        if refused is None:
+            self.run(step.body, counters)
+        else:
+            self.f.either(refused, lambda: (), lambda: self._all(step.body, counters))
+        self.committing = False
+
+    def _all(self, steps: Sequence[Step], counters: list[Val]) -> tuple[()]:
+        self.run(steps, counters)
+        return ()
 
 
 class _Profiled(_Steps):

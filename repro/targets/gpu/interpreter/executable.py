@@ -14,6 +14,7 @@ from repro.ir.program import (
     Branch,
     Buffer,
     Call,
+    Commit,
     CountedLoop,
     Program,
     Step,
@@ -24,7 +25,6 @@ from repro.numerics.host_mode import exact_arithmetic
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import FaultError, Window
 from repro.targets.gpu.launch import GpuKernel
-from repro.targets.protocol import Accept
 
 _PATTERN = 0xA5
 """What memory holds before anything is written to it."""
@@ -35,7 +35,9 @@ class InterpretedExecutable:
 
     def __init__(self, program: Program, kernels: Sequence[GpuKernel], parameters: Sequence[Array]) -> None:
         self.program, self.kernels = program, tuple(kernels)
-        self._parameters: dict[int, Array] = dict(enumerate(parameters))
+        self._parameters: dict[int, Array] = {}
+        for position, value in enumerate(parameters):
+            self._parameters[position] = value.copy() if position in program.written else value
 
     def set_parameter(self, position: int, value: Array) -> None:
         self._parameters[position] = value.reshape(-1).copy()
@@ -46,14 +48,9 @@ class InterpretedExecutable:
     def close(self) -> None:
         """Nothing is held."""
 
-    def run(self, inputs: Sequence[Array], accept: Accept | None = None) -> list[Array]:
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
         with exact_arithmetic():
-            outputs = _Pass(self.program, self.kernels, inputs, self._parameters).outputs()
-        if accept is not None:
-            accept(outputs)
-        for parameter, output in self.program.updates:
-            self._parameters[parameter] = outputs[output]
-        return outputs
+            return _Pass(self.program, self.kernels, inputs, self._parameters).outputs()
 
 
 class _Pass:
@@ -80,7 +77,8 @@ class _Pass:
                 data = np.ascontiguousarray(array.reshape(-1))
                 if data.nbytes != buffer.nbytes:
                     raise InternalError(f"{buffer.role} {buffer.position} has {data.nbytes} bytes, not {buffer.nbytes}")
-                return Window(name, data.view(np.uint8), writable=False)
+                writable = buffer.role == PARAMETER and buffer.position in self.program.written
+                return Window(name, data.view(np.uint8), writable=writable)
             case "constant":
                 return Window(name, np.frombuffer(self.program.constants[buffer.position], np.uint8), writable=False)
             case "temporary":
@@ -116,6 +114,9 @@ class _Pass:
                         at += 1
                 case Branch():
                     self._steps(step.then if self._true(step.condition) else step.otherwise, counters)
+                case Commit():
+                    if step.refused is None or not self._true(step.refused):
+                        self._steps(step.body, counters)
 
     def _true(self, number: int) -> bool:
         """Element 0 of a bool buffer."""

@@ -1,0 +1,122 @@
+"""Calls that compute element by element over the same elements, as one: what one writes the next needs not read again.
+
+Of an optimizer's update it makes one kernel for each weight, which reads and writes every element once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from passes.rename import renumber_buffers, rewritten
+from repro.ir import index as ix
+from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Load, Reduce, Store, load, topological
+from repro.ir.program import Buffer, Call
+
+MOST_EXPRESSIONS = 4000
+"""A kernel does not grow beyond it: compiling would take long."""
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """A kernel with the program's numbers of its buffers: axes, and stores at the same place of each buffer."""
+
+    axes: tuple[Axis, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def roots(self) -> tuple[Expr, ...]:
+        return tuple(expr for store in self.stores for expr in store.expressions)
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        return tuple(expr for expr in topological(self.roots) if isinstance(expr, Load))
+
+    @property
+    def read(self) -> frozenset[int]:
+        return frozenset(each.buffer for each in self.loads)
+
+    @property
+    def written(self) -> frozenset[int]:
+        return frozenset(store.buffer for store in self.stores)
+
+
+def elementwise(kernel: Kernel, buffers: Sequence[int]) -> Elementwise | None:
+    """A call as such, or None if it sums, runs in an order, depends on a loop, or writes elsewhere than it reads."""
+    if kernel.serial or kernel.scalars or any(isinstance(expr, Reduce) for expr in kernel.expressions):
+        return None
+    numbers = dict(enumerate(buffers))
+    if any(store.when is not None for store in kernel.stores):
+        return None
+    stores: list[Store] = []
+    for store in kernel.stores:
+        offset, value = renumber_buffers((store.offset, store.value), numbers)
+        stores.append(Store(numbers[store.buffer], offset, value))
+    made = Elementwise(kernel.axes, tuple(stores))
+    return made if _in_step(made, made) else None
+
+
+def _in_step(first: Elementwise, then: Elementwise) -> bool:
+    """Whether what the second touches of the first's results, and writes of its operands, is at the same element."""
+    places = {store.buffer: store.offset for store in first.stores}
+    over = {store.buffer: store.offset for store in then.stores}
+    own = all(places.get(each.buffer, each.offset) is each.offset for each in then.loads)
+    return own and all(over.get(each.buffer, each.offset) is each.offset for each in first.loads)
+
+
+def joined(first: Elementwise, then: Elementwise) -> Elementwise | None:
+    """Both as one kernel, the second behind the first; None where an iteration would need another one's result."""
+    if first.axes != then.axes or first.written & then.written or not _in_step(first, then):
+        return None
+    values = {store.buffer: store.value for store in first.stores}
+    known: dict[Expr, Expr] = {}
+    for each in then.loads:
+        if each.buffer in values:
+            if each.when is not None or each.dtype is not values[each.buffer].dtype:
+                return None
+            known[each] = values[each.buffer]
+    behind = tuple(Store(s.buffer, s.offset, v) for s, v in zip(then.stores, _values(then, known), strict=True))
+    made = Elementwise(first.axes, (*first.stores, *behind))
+    return made if sum(1 for _ in topological(made.roots)) <= MOST_EXPRESSIONS else None
+
+
+def _values(kernel: Elementwise, known: Mapping[Expr, Expr]) -> list[Expr]:
+    return rewritten([store.value for store in kernel.stores], known)
+
+
+def merge(calls: Sequence[Elementwise]) -> list[Elementwise]:
+    """The calls, each joined with an earlier one where it can be, in an order that keeps what each reads."""
+    groups: list[Elementwise] = []
+    for call in calls:
+        place, body = _place(groups, call)
+        groups[place : place + 1] = [body]
+    return groups
+
+
+def _place(groups: Sequence[Elementwise], call: Elementwise) -> tuple[int, Elementwise]:
+    """The last group that the call can join, if no group behind that is one it must follow; or a place at the end."""
+    for place in range(len(groups) - 1, -1, -1):
+        body = groups[place]
+        together = joined(body, call) if body.written & call.read or body.read & (call.read | call.written) else None
+        if together is not None:
+            return place, together
+        if body.written & (call.read | call.written) or body.read & call.written:
+            break
+    return len(groups), call
+
+
+def copy(kind: Buffer, source: int, target: int) -> Elementwise:
+    """A buffer copied to one of the same type."""
+    axis = ix.axis(0, kind.elements)
+    return Elementwise((axis,), (Store(target, axis, load(kind.dtype, source, axis)),))
+
+
+def as_call(body: Elementwise, buffers: Sequence[Buffer], number: Callable[[Kernel], int]) -> Call:
+    """The kernel and its call; buffers are numbered by first use."""
+    used = dict.fromkeys([*(each.buffer for each in body.loads), *(store.buffer for store in body.stores)])
+    names = {buffer: position for position, buffer in enumerate(used)}
+    parameters = tuple(BufferParameter(buffers[b].dtype, buffers[b].elements, b in body.written) for b in used)
+    flat = renumber_buffers(body.roots, names)
+    pairs = zip(body.stores, flat[::2], flat[1::2], strict=True)
+    stores = tuple(Store(names[store.buffer], offset, value) for store, offset, value in pairs)
+    return Call(number(Kernel(parameters, (), body.axes, 0, stores)), tuple(used))
