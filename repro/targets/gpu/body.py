@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Apply, Axis, Expr, Kernel
-from repro.ir.types import F32, F64, I64, U32, DType
+from repro.ir.loops import Affine, Apply, Axis, Expr, IndexOp, Kernel
+from repro.ir.types import F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate
 from repro.targets.gpu.remainder import remainder
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, ReduceEmitter, Scope
-from repro.targets.llvm.text import Function, Val
+from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.toolchain import assembly
 
 WARP = 32
@@ -25,6 +25,37 @@ class GpuBody(Body):
 
     def __init__(self, f: Function, kernel: Kernel, machine: Machine, reducer: ReduceEmitter = reductions.emit) -> None:
         super().__init__(f, kernel, reducer, machine)
+
+    def split(self, flat: Val, axes: Sequence[Axis]) -> list[Val]:
+        """Division of 32 bits costs a fraction of that of 64."""
+        count = math.prod(axis.extent for axis in axes)
+        if len(axes) <= 1 or count >= 1 << 31:
+            return super().split(flat, axes)
+        return [self._wide(place) for place in self._split(scalars.convert(self.f, flat, I32), axes, count)]
+
+    def _affine(self, expr: Affine, scope: Scope) -> Val:
+        """A sum whose value fits 32 bits is summed in 32 bits: wrapping on the way does no harm."""
+        if not _narrow(expr):
+            return super()._affine(expr, scope)
+        f = self.f
+        terms = [scalars.convert(f, self.value(child, scope), I32) for child in expr.children]
+        total = integer(expr.constant, I32)
+        for term, factor in zip(self._same_width(terms), expr.coefficients, strict=True):
+            total = f.splat(total, term.width) if total.text != "0" else total
+            total = f.add(total, f.scaled(term, factor))
+        return scalars.convert(f, total, I64)
+
+    def _index_op(self, expr: IndexOp, operand: Val) -> Val:
+        low, high = ix.bounds(expr.children[0])
+        if low < 0 or high >= 1 << 31:
+            return super()._index_op(expr, operand)
+        narrow = scalars.convert(self.f, operand, I32)
+        divisor = scalars.constant(self.f, I32, expr.divisor, operand.width)
+        return self._wide(scalars.binary(self.f, "udiv" if expr.op == "floordiv" else "urem", narrow, divisor))
+
+    def _wide(self, value: Val) -> Val:
+        """An i32 that is not negative, as i64."""
+        return scalars.convert(self.f, Val(value.text, U32, value.width), I64)
 
     def lane_width(self, axis: Axis) -> int:
         """How many neighbours along an axis fill 16 bytes of the kernel's widest elements; 1 where the axis does not
@@ -52,6 +83,11 @@ class GpuBody(Body):
         return super()._apply(expr, scope)
 
 
+def _narrow(expr: Expr) -> bool:
+    low, high = ix.bounds(expr)
+    return -(1 << 31) <= low and high < 1 << 31
+
+
 def special(f: Function, name: str) -> Val:
     """A thread's own number: tid, ctaid, ntid, nctaid; as i64, and known to be small."""
     return scalars.convert(f, f.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", (U32, 1), []), I64)
@@ -70,11 +106,13 @@ def global_thread(f: Function, block: int) -> Val:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a module: its name, body, and threads per block."""
+    """One entry of a module: its name, body, threads per block, and how many blocks a multiprocessor is to hold at
+    least, from which the assembler takes its bound on registers."""
 
     symbol: str
     function: Function
     block: int
+    resident: int = 1
 
 
 def assemble(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspace: bool = False) -> str:
@@ -92,10 +130,10 @@ def _module(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspac
     parameters = [_pointer(number, buffer.writable) for number, buffer in enumerate(kernel.buffers)]
     parameters += [f"i64 %s{number}" for number in range(len(kernel.scalars))]
     if workspace:
-        parameters.append("ptr noalias align 16 %workspace")
+        parameters.append("ptr noalias %workspace")
     lines = [f'target triple = "{machine.triple}"', *once]
     for entry in entries:
-        limits = f'nounwind "nvvm.maxntid"="{entry.block}"'
+        limits = f'nounwind "nvvm.maxntid"="{entry.block}" "nvvm.minctasm"="{entry.resident}"'
         lines += [f"define ptx_kernel void @{entry.symbol}({', '.join(parameters)}) {limits} {{", "entry:"]
         lines += [*entry.function.entry, *entry.function.lines, "}"]
     return "\n".join(lines) + "\n"
@@ -108,7 +146,9 @@ def _pieces(text: str) -> list[str]:
 
 
 def _pointer(number: int, writable: bool) -> str:
-    return f"ptr noalias {'' if writable else 'readonly '}align 16 %b{number}"
+    """A buffer's parameter. Its alignment is written on the accesses that rest on it: told of it here, LLVM would widen
+    loads beyond a buffer's end."""
+    return f"ptr noalias {'' if writable else 'readonly '}%b{number}"
 
 
 def blocks_for(threads: int, block: int) -> int:

@@ -136,7 +136,7 @@ def halved(parts: list[Val], combine: Callable[[Val, Val], Val]) -> Val:
 def shared_array(f: Function, dtype: DType, count: int, role: str) -> str:
     """A named array in shared memory; equal ones are one, so who uses it leaves it behind a barrier."""
     name = f"@{role}_{dtype.name}_{count}"
-    f.declared[f"{name} = internal addrspace(3) global [{count} x {element(dtype)}] undef, align 16"] = None
+    f.declared[f"{name} = internal addrspace(3) global [{count} x {element(dtype)}] undef, align {dtype.bytes}"] = None
     return name
 
 

@@ -32,6 +32,8 @@ class Tile:
     depth: int
     efficiency: int
     """Fma in a hundred issued instructions, about: how the cost model tells tiles apart."""
+    resident: int = 1
+    """Blocks that a multiprocessor holds at a time, by their registers."""
 
     @property
     def block(self) -> tuple[int, int]:
@@ -39,8 +41,14 @@ class Tile:
         return 16 * self.rows, 16 * self.columns
 
 
-SINGLE = (Tile(8, 16, 8, 92), Tile(8, 8, 16, 90), Tile(8, 4, 16, 80), Tile(4, 8, 16, 80), Tile(4, 4, 16, 68))
-DOUBLE = (Tile(4, 4, 8, 60),)
+SINGLE = (
+    Tile(8, 16, 8, 92, 1),
+    Tile(8, 8, 16, 90, 2),
+    Tile(8, 4, 16, 80, 2),
+    Tile(4, 8, 16, 80, 2),
+    Tile(4, 4, 16, 68, 3),
+)
+DOUBLE = (Tile(4, 4, 8, 60, 2),)
 """Chips for graphics have few f64 units, and the others half as many as for f32: operands never are the limit."""
 
 
