@@ -282,6 +282,22 @@ class _Decoder:
             raise self.unknown(instruction)
         return self.slot(operand.base)
 
+    def _load_parameter(self, target: Register, place: Operand, kind: str, instruction: Instruction) -> Closure:
+        """A parameter, or a part of it."""
+        if not isinstance(place, Address) or not isinstance(place.base, Register):
+            raise self.unknown(instruction)
+        size = int(kind[1:])
+        if place.offset < 0 or 8 * place.offset + size > place.base.bits or size > target.bits:
+            raise self.unknown(instruction)
+        source, slot, widen = self.slot(place.base), self.slot(target), _extension(kind, target.bits)
+        whole, raw, shift = _RAW[place.base.bits], _RAW[size], place.offset * 8
+
+        def run(group: Group) -> None:
+            value = (group.r[source].view(whole) >> whole.type(shift)).astype(raw)
+            group.r[slot] = value if widen is None else widen(value)
+
+        return run
+
     def _load(self, instruction: Instruction) -> Closure:
         space, count, kind, cached = self._access(instruction)
         target, place = instruction.operands
@@ -291,7 +307,7 @@ class _Decoder:
             raise self.unknown(instruction)
         slots = [self.slot(register) for register in registers]
         if space == "param":
-            return _copy_register(slots[0], self._parameter(place, instruction))
+            return self._load_parameter(registers[0], place, kind, instruction)
         base = self.address(place, instruction)
         extend = [_extension(kind, register.bits) for register in registers]
         size = int(kind[1:]) // 8

@@ -126,6 +126,10 @@ class _Scheduler:
                 position += 1
         except (FaultError, UndefinedError) as error:
             raise FaultError(f"{self.code.name}: {error}; at {block.texts[position]}") from error
+        except ValueError as error:
+            raise InternalError(
+                f"{self.code.name}: the interpreter fails at {block.texts[position]}: {error}"
+            ) from error
 
     def _following(self, block: CodeBlock, group: Group) -> tuple[int, Group] | None:
         """Where the group goes as a whole; None where it parted, or its threads ended."""
