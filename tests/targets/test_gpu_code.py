@@ -26,7 +26,7 @@ from repro.ir.loops import (
     load,
     reduce,
 )
-from repro.ir.types import BOOL, F16, F32, F64, I8, I32, DType
+from repro.ir.types import BOOL, F16, F32, F64, I8, I32, I64, DType
 from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, contraction, emit, gate, plain, rows, tiles
 from repro.targets.gpu.tiles import Plan, Tile
@@ -224,20 +224,41 @@ def test_the_plain_road_gives_the_same_bits(kernel: Kernel) -> None:
     check_gpu(kernel, filled(kernel), plain.emit(kernel, SM_80))
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_contributions_to_one_place_come_in_order(guarded: bool) -> None:
+    """table[ids[t]] += x[t], rows of 20; ids with many duplicates, some out of range where they are guarded."""
+    times, width, places = 300, 20, 7
+    t, j = ix.axis(0, times), ix.axis(1, width)
+    bare = load(I64, 0, t)
+    there = apply("and", apply("ge", bare, ix.number(0)), apply("lt", bare, ix.number(places))) if guarded else None
+    looked = load(I64, 0, t, there)
+    old = load(F32, 1, ix.add(ix.scale(looked, width), j), there)
+    value = apply("add", old, load(F32, 2, ix.add(ix.scale(t, width), j)))
+    store = Store(1, ix.add(ix.scale(bare, width), j), value, there)
+    sizes = ((I64, times, False), (F32, places * width, True), (F32, times * width, False))
+    kernel = Kernel(tuple(BufferParameter(*each) for each in sizes), (), (t, j), 1, (store,))
+    arrays = filled(kernel)
+    arrays[0] = np.random.default_rng(3).integers(-2 * guarded, places + 2 * guarded, times)
+    assert check_gpu(kernel, arrays).schedule.startswith("scatter groups=32")
+
+
 # elementwise ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("size", [4, 5, 63, 64, 1000, 1031])
 @pytest.mark.parametrize("dtype", [F32, F64, I32])
-def test_neighbours_by_sixteen_bytes(size: int, dtype: DType) -> None:
-    i, j = ix.axis(0, 3), ix.axis(1, size)
+@pytest.mark.parametrize("lines", [1, 3])
+def test_neighbours_by_sixteen_bytes(lines: int, size: int, dtype: DType) -> None:
+    """Rows that do not begin at 16 bytes are read element by element, neighbours by neighbouring threads."""
+    i, j = ix.axis(0, lines), ix.axis(1, size)
     place = ix.add(ix.scale(i, size), j)
     value = apply("add", apply("mul", load(dtype, 0, place), load(dtype, 1, j)), load(dtype, 0, place))
-    sizes = ((3 * size, False), (size, False), (3 * size, True))
+    sizes = ((lines * size, False), (size, False), (lines * size, True))
     kernel = Kernel(tuple(BufferParameter(dtype, *each) for each in sizes), (), (i, j), 0, (Store(2, place, value),))
     code = check_gpu(kernel, filled(kernel))
-    assert code.schedule.startswith("elementwise")
-    if size % 4 == 0:
+    aligned = lines == 1 or size % (16 // dtype.bytes) == 0
+    assert code.schedule.startswith("elementwise" if aligned else "plain")
+    if aligned:
         assert re.search(r"st\.global\.v[24]", code.ptx) and re.search(r"ld\.global(\.nc)?\.v[24]", code.ptx)
 
 

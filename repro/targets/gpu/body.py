@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Apply, Axis, Expr, IndexOp, Kernel
+from repro.ir.loops import Affine, Apply, Axis, Expr, IndexOp, Kernel, Load
 from repro.ir.types import F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate
@@ -58,11 +58,9 @@ class GpuBody(Body):
         return scalars.convert(self.f, Val(value.text, U32, value.width), I64)
 
     def lane_width(self, axis: Axis) -> int:
-        """How many neighbours along an axis fill 16 bytes of the kernel's widest elements; 1 where the axis does not
-        hold whole runs, or a store does not put them side by side."""
-        width = min(4, 16 // max(buffer.dtype.bytes for buffer in self.kernel.buffers))
-        beside = all(ix.coefficient(store.offset, axis) == 1 for store in self.kernel.stores)
-        return width if beside and axis.extent % width == 0 else 1
+        """How many neighbours along an axis a thread takes; 1 where the axis does not hold whole runs."""
+        width = run_width(self.kernel, axis)
+        return width if axis.extent % width == 0 else 1
 
     def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
         """Vectors begin at multiples of their width here, so an offset is aligned if what is beside the run is."""
@@ -83,6 +81,19 @@ class GpuBody(Body):
         return super()._apply(expr, scope)
 
 
+def run_width(kernel: Kernel, axis: Axis) -> int:
+    """How many neighbours along an axis fill 16 bytes of the widest elements that lie side by side along it; 1 where a
+    store does not put them side by side and aligned."""
+    loads = [(e.buffer, e.offset) for e in kernel.expressions if isinstance(e, Load)]
+    stores = [(store.buffer, store.offset) for store in kernel.stores]
+    beside = [(buffer, offset) for buffer, offset in [*loads, *stores] if ix.coefficient(offset, axis) == 1]
+    width = min(4, 16 // max((kernel.buffers[buffer].dtype.bytes for buffer, _ in beside), default=16))
+    for _, offset in stores:
+        if ix.coefficient(offset, axis) != 1 or not ix.divisible(ix.add(offset, ix.scale(axis, -1)), width):
+            return 1
+    return width
+
+
 def _narrow(expr: Expr) -> bool:
     low, high = ix.bounds(expr)
     return -(1 << 31) <= low and high < 1 << 31
@@ -98,10 +109,12 @@ def barrier(f: Function) -> None:
     f.effect("llvm.nvvm.barrier.cta.sync.aligned.all", ["i32"], ["i32 0"])
 
 
-def global_thread(f: Function, block: int) -> Val:
-    """The thread's number in the grid."""
-    first = f.let(f"mul nuw nsw i64 {special(f, 'ctaid').text}, {block}", I64)
-    return f.let(f"add nuw nsw i64 {first.text}, {special(f, 'tid').text}", I64)
+def global_thread(f: Function, block: int, threads: int) -> Val:
+    """The thread's number in a grid of at least so many; 32 bits wide before it is widened, where they hold it."""
+    kind = U32 if blocks_for(threads, block) * block < 1 << 32 else I64
+    number, thread = (scalars.convert(f, special(f, name), kind) for name in ("ctaid", "tid"))
+    first = f.let(f"mul nuw {number.typed}, {block}", kind)
+    return scalars.convert(f, f.let(f"add nuw {first.typed}, {thread.text}", kind), I64)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def emit(kernel: Kernel, machine: Machine) -> GpuKernel:
     block = block_size(max(items, 1), 128)
     f = Function()
     body = GpuBody(f, kernel, machine)
-    number = global_thread(f, block)
+    number = global_thread(f, block, max(items, 1))
 
     def item() -> None:
         roots = [expr for store in kernel.stores for expr in store.expressions]

@@ -87,9 +87,13 @@ def plan(kernel: Kernel) -> Plan | None:
 
 
 def _hidden(expressions: Sequence[Expr]) -> bool:
-    """Whether a reduction stands where only some threads may go."""
-    seldom = [e.seldom for e in expressions if isinstance(e, Rarely)]
-    return any(isinstance(e, Reduce) for e in topological(seldom))
+    """Whether a reduction stands where only some threads may go, and is not computed before they part."""
+    for expr in expressions:
+        if isinstance(expr, Rarely):
+            before = frozenset(topological([expr.condition, expr.common]))
+            if any(isinstance(e, Reduce) and e not in before for e in topological([expr.seldom])):
+                return True
+    return False
 
 
 def _column(reduce: Reduce, rows: Sequence[Axis]) -> Axis | None:
