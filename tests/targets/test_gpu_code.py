@@ -239,7 +239,7 @@ def test_contributions_to_one_place_come_in_order(guarded: bool) -> None:
     kernel = Kernel(tuple(BufferParameter(*each) for each in sizes), (), (t, j), 1, (store,))
     arrays = filled(kernel)
     arrays[0] = np.random.default_rng(3).integers(-2 * guarded, places + 2 * guarded, times)
-    assert check_gpu(kernel, arrays).schedule.startswith("scatter groups=32")
+    assert check_gpu(kernel, arrays).schedule.startswith("scatter groups=64 stripe=20")
 
 
 # elementwise ────────────────────────────────────────────────────────────────────────────────────────
