@@ -133,6 +133,10 @@ def _run_parser(commands: Any) -> None:
 def _inspect_parser(commands: Any) -> None:
     made = command(commands, "inspect", inspect, "show what is in an artifact")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
+    made.add_argument("--kernel", metavar="NAME", help="show one kernel: loops, code and least time (a digest's start)")
+    made.add_argument("--target", default="gpu", metavar="NAME", help="whose code of the kernel (default: gpu)")
+    made.add_argument("--device", default="A100", metavar="NAME", help="whose least time (default: A100)")
+    made.add_argument("--record", type=Path, metavar="FILE", help="show what this record of a device measured")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -237,11 +241,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
+    if options.kernel is not None:
+        return _inspect_kernel(options)
     content = driver.inspect(options.artifact)
     if options.json:
         _print_json(content)
     else:
         tables.show_content(tables.console(), content)
+    return EXIT_GOOD
+
+
+def _inspect_kernel(options: argparse.Namespace) -> int:
+    chosen = (options.kernel, options.target, options.device, options.record)
+    content = driver.inspect_kernel(options.artifact, *chosen)
+    if options.json:
+        _print_json(content)
+    else:
+        tables.show_kernel(tables.console(), content)
     return EXIT_GOOD
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from onnx import ModelProto
 
 from repro.artifact import build as building
-from repro.artifact import comparison, layout, reading, tensors
+from repro.artifact import comparison, kernel_view, layout, reading, tensors
 from repro.artifact import verify as verification
 from repro.artifact.cache import Cache, Usage
 from repro.artifact.canonical import Json
@@ -43,8 +44,8 @@ from repro.version import VERSION
 
 __all__ = [
     "Bisection", "LoadedArtifact", "Progress", "ReproError", "Session", "bisect", "build", "cache", "default_cache",
-    "describe", "diff", "export", "inspect", "load", "read_npz", "run", "train", "verify", "version", "write_npz",
-    "write_text", "Operand", "TensorDifference", "TrainingStep",
+    "describe", "diff", "export", "inspect", "inspect_kernel", "load", "read_npz", "run", "train", "verify",
+    "version", "write_npz", "write_text", "Operand", "TensorDifference", "TrainingStep",
 ]  # fmt: skip
 
 Progress = Callable[[str, int, int], None]
@@ -385,6 +386,13 @@ def cache(action: str = "info") -> Usage:
 def inspect(path: str | Path) -> dict[str, Json]:
     """What an artifact holds, as one document."""
     return comparison.content(reading.open_artifact(Path(path)))
+
+
+def inspect_kernel(
+    path: str | Path, kernel: str, target: str = "gpu", device: str = "A100", record: str | Path | None = None
+) -> dict[str, Json]:
+    """One kernel of an artifact: loops, code, what ptxas says (where it is on the PATH), and a device's least time."""
+    return kernel_view.inspect_kernel(Path(path), kernel, target, device, shutil.which("ptxas"), record)
 
 
 def diff(left: str | Path, right: str | Path) -> tuple[Difference, ...]:
