@@ -241,7 +241,7 @@ _TO_WHOLE: dict[str, Function] = {"rzi": np.trunc, "rni": np.rint, "rmi": np.flo
 def _conversion(words: tuple[str, ...]) -> Operation | None:
     """cvt.[how].to.from, without saturation to [0, 1] and without flushing."""
     how, kinds = (words[0], words[1:]) if words[0] in ("rn", *_TO_WHOLE) else ("", words)
-    if len(kinds) != 2 or not all(kind[1:].isdigit() and int(kind[1:]) <= 64 for kind in kinds):
+    if len(kinds) != 2 or not all(kind[1:].isdigit() and int(kind[1:]) <= 64 for kind in kinds) or "f16" in kinds:
         return None
     to, origin = (dtype_of(kind) for kind in kinds)
     function: Function | None = None

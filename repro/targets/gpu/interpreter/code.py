@@ -147,6 +147,10 @@ class _Decoder:
             raise self.unknown(instruction)
         pairs = zip(instruction.operands[1:], found.operands, strict=True)
         sources = [self.source(each, kind, instruction) for each, kind in pairs]
+        if words[0] != "cvt" and (
+            any(drop for _, _, drop in sources) or _RAW[target.bits].itemsize != found.result.itemsize
+        ):
+            raise self.unknown(instruction)
         return _apply(found, self.slot(target), _RAW[target.bits], sources)
 
     def unknown(self, instruction: Instruction) -> InternalError:

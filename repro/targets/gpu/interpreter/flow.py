@@ -115,7 +115,7 @@ def _block(part: list[Statement], number: int, count: int, labels: dict[str, int
 
 def _with_guards(blocks: list[Block]) -> list[Block]:
     """A guarded instruction is jumped around by the block before it, where that falls through to it alone."""
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(tuple(blocks)):
         if len(block.instructions) == 1 and block.instructions[0].guard is not None and block.condition is None:
             register, wanted = block.instructions[0].guard
             blocks.append(Block(block.instructions, after=block.after))
