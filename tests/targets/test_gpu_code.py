@@ -178,9 +178,27 @@ def test_sums(count: int, size: int, along: bool) -> None:
     assert ("columns" in code.schedule) == (not along and count > 4)
 
 
-def test_one_long_sum_is_a_block() -> None:
-    kernel = sums(1, 70000, along=True)
-    assert "block of 16 warps" in check_gpu(kernel, filled(kernel)).schedule
+@pytest.mark.parametrize(("count", "size", "along"), [(1, 70000, True), (2, 4096 * 40, True), (40, 9000, False)])
+def test_leaves_of_few_rows_are_summed_apart(count: int, size: int, along: bool) -> None:
+    kernel = sums(count, size, along=along)
+    code = check_gpu(kernel, filled(kernel))
+    assert "leaves apart" in code.schedule and len(code.launches) == 2
+
+
+def test_leaves_of_several_axes_and_absent_terms() -> None:
+    """The mean square of each channel of pictures, of positive pixels alone, and an epilogue on it."""
+    n, c, y, x = ix.axis(0, 5), ix.axis(1, 3), ix.axis(2, 40), ix.axis(3, 47)
+    pixel = load(F32, 0, ix.linear((n, c, y, x), (5, 3, 40, 47)))
+    there = apply("gt", pixel, const(F32, 0))
+    value = reduce("add", Lanes(32, 4096), [n, y, x], [apply("mul", pixel, pixel)], there)
+    buffers = (BufferParameter(F32, 28200, False), BufferParameter(F32, 3, True))
+    kernel = Kernel(buffers, (), (c,), 0, (Store(1, c, apply("sqrt", value)),))
+    assert "leaves apart" in check_gpu(kernel, filled(kernel)).schedule
+
+
+def test_two_long_sums_are_a_block_of_warps() -> None:
+    kernel = norm(2, 5000, along=True)
+    assert "block of 2 warps" in check_gpu(kernel, filled(kernel)).schedule
 
 
 @pytest.mark.parametrize("along", [True, False])

@@ -164,6 +164,11 @@ def _pointer(number: int, writable: bool) -> str:
     return f"ptr noalias {'' if writable else 'readonly '}%b{number}"
 
 
+def workspace_as_buffer(f: Function, kernel: Kernel) -> None:
+    """For a kernel whose last buffer is no argument of its own but the workspace."""
+    f.line(f"%b{len(kernel.buffers) - 1} = getelementptr i8, ptr %workspace, i64 0")
+
+
 def blocks_for(threads: int, block: int) -> int:
     return -(-threads // block)
 

@@ -17,7 +17,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I32, U32
 from repro.machines import Machine
 from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, barrier, special
-from repro.targets.gpu.finish import Finish
+from repro.targets.gpu.finish import Finish, is_long
 from repro.targets.gpu.joining import flag_place, joining_entry
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.operand import Operand
@@ -75,8 +75,10 @@ class _Block:
 
     @property
     def resident(self) -> int:
-        """Where both operands come by chunks of terms, fragments take the registers of a second block."""
-        return 1 if all(side.by_term for side in self.sides) else self.plan.tile.resident
+        """Where both operands come by chunks of terms, one is computed on its way, or much is done with a total,
+        fragments and values in flight take the registers of a second block."""
+        crowded = all(side.by_term for side in self.sides) or not all(side.copied for side in self.sides)
+        return 1 if crowded or is_long(self.kernel, self.reduce) else self.plan.tile.resident
 
     def _number(self) -> tuple[Val, Val, Val, Val]:
         """Batch, split, block of rows, block of columns. Eight blocks of rows go together down the columns, so that

@@ -38,7 +38,8 @@ class Operand:
         """Whether the other operand is blanked: then this one must be finite, or the block takes the exact road."""
         self.by_term = self._run(self.reduce.axes, self.axes) > self._run(self.axes, self.reduce.axes)
         self.copied = isinstance(self.term, Load) and self.term.dtype is not BOOL
-        self.wide = self.chunk if self.copied and self._wide() else 1
+        whole = self.chunk if self.copied and self._wide() else 1
+        self.wide = max(1, min(whole, self.lines * self.depth // THREADS))
         """Elements that are copied at a time."""
         self.stride = self.depth + self.chunk if self.by_term else self.lines
         self.elements = self.stride * (self.lines if self.by_term else self.depth)

@@ -245,7 +245,7 @@ class _TeamReduction:
     def _leaves(self, leaf: int, leaves: int) -> Val:
         """Sums of leaves, themselves summed by the rule: leaf i belongs to lane i mod 32."""
         f, team = self.f, self.team
-        if leaves > leaf:
+        if leaves > leaf:  # more than 16 million terms in many rows: each thread for itself
             with team.apart():
                 return reductions.emit(self.body, self.reduce, self.scope)
 
