@@ -11,10 +11,10 @@ import numpy as np
 from passes import pipeline
 from repro.bench.network import Network
 from repro.bench.workloads.models import gpt
-from repro.frontend import import_model
+from repro.frontend import EntryGraph, import_model
 from repro.frontend.load import load_model
-from repro.ir.loops import Kernel
 from repro.ir.program import Program
+from repro.ir.types import Array
 from repro.train_step import train_step
 from repro.train_step.words import training_of
 
@@ -35,25 +35,32 @@ class Case:
     def program(self) -> Program:
         net = Network("case")
         names = [net.input(name, shape) for name, shape in self.shapes.items()]
-        return _lowered(net, self.build(net, *names), None)
+        return _lowered(net, self.build(net, *names))
 
 
-def _lowered(net: Network, output: str, training: dict[str, object] | None) -> Program:
-    imported = import_model(load_model(net.model(output)), {}, {}, None, 0)
-    entry = imported.infer if training is None else train_step(imported, training_of(training)).entry
+def _lowered(net: Network, output: str) -> Program:
+    return _program(import_model(load_model(net.model(output)), {}, {}, None, 0).infer)
+
+
+def _program(entry: EntryGraph) -> Program:
     return pipeline.run(entry.graph, entry.locations, entry.updates).program
 
 
-def gpt_step(sizes: dict[str, int] = GPT) -> Program:
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A training step: its program, the first values of its parameters by position, and the model's weights by name."""
+
+    program: Program
+    initial: tuple[Array, ...]
+    weights: dict[str, Array]
+
+
+def gpt_step(sizes: dict[str, int]) -> Step:
     """The training step of a GPT with AdamW."""
     net, (output,) = gpt(sizes)
-    return _lowered(net, output, {"loss": "softmax_cross_entropy", "optimizer": "adamw", "learning_rate": 1e-3})
-
-
-def one_kernel(case: Case) -> Kernel:
-    """The kernel of a case that is one."""
-    (kernel,) = case.program().kernels
-    return kernel
+    options = training_of({"loss": "softmax_cross_entropy", "optimizer": "adamw", "learning_rate": 1e-3})
+    entry = train_step(import_model(load_model(net.model(output)), {}, {}, None, 0), options).entry
+    return Step(_program(entry), tuple(slot.initial for slot in entry.parameters), net.weights)
 
 
 def _node(operator: str, **attributes: Any) -> Callable[..., str]:

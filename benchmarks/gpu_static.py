@@ -108,7 +108,7 @@ def main(words: list[str]) -> int:
         return 3
     rows = [row.cells for row in case_rows(ptxas, options.chip, device)]
     show(f"cases, {options.chip}, floors on {device.name}", rows, options.markdown)
-    step = step_rows(gpt_step({**GPT, "layers": options.layers}), ptxas, options.chip, device)
+    step = step_rows(gpt_step({**GPT, "layers": options.layers}).program, ptxas, options.chip, device)
     shown = [(f"{calls} calls", *row.cells[1:]) for calls, row in step[: options.most]]
     title = f"GPT step, {options.layers} layers: the {len(shown)} kernels with most in their floors"
     show(title, shown, options.markdown)
