@@ -8,9 +8,11 @@ from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.machines import SM_80
+from repro.targets.gpu import driver
 from repro.targets.gpu.emit import emit
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
 from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.runtime import DeviceExecutable
 from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
 
 PTX_TYPE = "application/vnd.repro.ptx.v1+text"
@@ -36,11 +38,16 @@ def _interpret(compiled: CompiledProgram, parameters: Sequence[Array], threads: 
     return InterpretedExecutable(compiled.program, kernels_of(compiled), parameters)
 
 
+def _on_device(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> DeviceExecutable:
+    return DeviceExecutable(compiled.program, kernels_of(compiled), parameters, driver.default())
+
+
 def kernels_of(compiled: CompiledProgram) -> tuple[GpuKernel, ...]:
     """PTX and launches of each kernel of a compiled program."""
     return tuple(GpuKernel.parse(code) for code in compiled.kernel_objects)
 
 
 CODE = CodeTarget("gpu", SM_80.digest, PTX_TYPE, ".ptx", _schedule, _compile_kernel, _compile_program)
+DEVICE = Runner("gpu", CODE, driver.obstacle, _on_device)
 INTERPRETER = Runner("gpu/interpreter", CODE, lambda: None, _interpret, limit=INTERPRETER_LIMIT)
-FAMILY = Family("gpu", (INTERPRETER,), (CODE,))
+FAMILY = Family("gpu", (DEVICE, INTERPRETER), (CODE,))
