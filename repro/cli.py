@@ -114,6 +114,8 @@ def _verify_parser(commands: Any) -> None:
     made.add_argument("--targets", type=names, metavar="LIST", help="run only these; each must run")
     made.add_argument("--require", type=names, default=(), metavar="LIST", help="these must run too")
     made.add_argument("--trust-code", action="store_true", help="also run the code that came with the artifact")
+    recorded = "add the runs on the device that --targets names to this record of it"
+    made.add_argument("--record", type=Path, metavar="FILE", help=recorded)
     for kind in ("json", "junit", "sarif"):
         made.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the report as {kind}")
 
@@ -199,6 +201,7 @@ def verify(options: argparse.Namespace) -> int:
             targets=options.targets,
             require=options.require,
             trust_code=options.trust_code,
+            record=options.record,
             progress=progress,
         )
     forms: tuple[tuple[Path | None, Callable[[], str]], ...] = (

@@ -7,7 +7,7 @@ process. Several runners may run the code of one target (a device and an interpr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -89,6 +89,8 @@ class Runner:
     """The numbers of threads that bits are verified with; one alone where threads are not the user's to choose."""
     limit: int | None = None
     """Scalar operations of a program up to which `verify` runs it unasked; None: any."""
+    device: Callable[[], Mapping[str, str | int]] | None = None
+    """What the hardware behind it says of itself; None: there is none, so no record of a device is written of it."""
 
     def open(self, compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> Executable:
         """A program ready to run. Raises ReproError where this host cannot run the target's code."""

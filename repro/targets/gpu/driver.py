@@ -294,6 +294,18 @@ def obstacle() -> str | None:
     return found if isinstance(found, str) else None
 
 
+def described() -> dict[str, str | int]:
+    """The first device, for a record. Raises ReproError where there is none."""
+    device = default().device
+    return {
+        "name": device.name,
+        "capability": ".".join(map(str, device.capability)),
+        "memory": device.memory,
+        "processors": device.processors,
+        "driver": device.driver,
+    }
+
+
 def default() -> Driver:
     """The first device's driver. Raises ReproError where there is none."""
     found = _default()

@@ -43,6 +43,7 @@ class DeviceExecutable:
         self._graphs: dict[int, Any] = {}
         self._blocks: list[int] = []
         self._checked = False
+        self._times: dict[int, float] | None = None
         self._unplaced: dict[int, Array] = {}
         """Parameters that the program has no buffer for."""
         self._numbers = {
@@ -53,6 +54,7 @@ class DeviceExecutable:
         try:
             with self._device():
                 self._run_block, self._lasting_block = self._allocated(self._placement)
+                self._events = driver.event(), driver.event()
                 self._load()
                 self._fill(parameters)
         except BaseException:
@@ -196,8 +198,28 @@ class DeviceExecutable:
                         self._nodes(node.body, (*counters, at))
                         at += 1
 
+    def kernel_seconds(self, inputs: Sequence[Array]) -> dict[int, float]:
+        """Seconds of all launches of each kernel, by position, in one run that launches them one by one."""
+        self._times = {}
+        try:
+            self.run(inputs)
+            return self._times
+        finally:
+            self._times = None
+
+    def _timed(self, bound: Bound, counters: tuple[int, ...], times: dict[int, float]) -> None:
+        start, end = self._events
+        self.driver.record(start)
+        self._launch(bound, counters)
+        self.driver.record(end)
+        times[bound.kernel] = times.get(bound.kernel, 0.0) + self.driver.seconds(start, end)
+
     def _straight(self, node: Straight, counters: tuple[int, ...]) -> None:
         if not node.launches:
+            return
+        if self._times is not None:
+            for each in node.launches:
+                self._timed(each, counters, self._times)
             return
         if node.open or not self._checked:
             for each in node.launches:

@@ -48,6 +48,6 @@ def kernels_of(compiled: CompiledProgram) -> tuple[GpuKernel, ...]:
 
 
 CODE = CodeTarget("gpu", SM_80.digest, PTX_TYPE, ".ptx", _schedule, _compile_kernel, _compile_program)
-DEVICE = Runner("gpu", CODE, driver.obstacle, _on_device)
+DEVICE = Runner("gpu", CODE, driver.obstacle, _on_device, device=driver.described)
 INTERPRETER = Runner("gpu/interpreter", CODE, lambda: None, _interpret, limit=INTERPRETER_LIMIT)
 FAMILY = Family("gpu", (DEVICE, INTERPRETER), (CODE,))
