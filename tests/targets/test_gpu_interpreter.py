@@ -358,6 +358,16 @@ def test_a_missing_barrier_in_one_warp_is_found_and_a_warp_barrier_is_enough() -
     assert run(text, [np.zeros(32, np.uint32)], before=SHARED)[0].tolist() == [n ^ 1 for n in range(32)]
 
 
+@pytest.mark.parametrize("writer", [0, 5, 40, 63])
+def test_a_word_that_many_read_may_not_be_written_by_one_of_them(writer: int) -> None:
+    write = f"\tsetp.eq.b32 \t%p1, %r50, {writer};\n\t@%p1 st.shared.b32 \t[%rd1], %r50;\n"
+    text = MINE + "\tst.shared.b32 \t[%rd2], %r50;\n\tbar.sync \t0;\n\tld.shared.b32 \t%r6, [%rd1];\n"
+    with pytest.raises(FaultError, match="several threads touched without a barrier"):
+        run(text + write + PUT, [np.zeros(64, np.uint32)], block=64, before=SHARED)
+    ordered = text + "\tbar.sync \t0;\n" + write + PUT
+    assert run(ordered, [np.zeros(64, np.uint32)], block=64, before=SHARED)[0].tolist() == [0] * 64
+
+
 def test_two_threads_that_write_one_word_are_found() -> None:
     text = "\tmov.b64 \t%rd1, tile;\n\tst.shared.b32 \t[%rd1], %r50;\n"
     with pytest.raises(FaultError, match="a race"):

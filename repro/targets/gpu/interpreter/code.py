@@ -386,7 +386,7 @@ class _Decoder:
             return self._vote(instruction)
         match instruction.words, instruction.operands:
             case (("bar" | "barrier", "sync", *aligned), (Immediate(value=0),)) if aligned in ([], ["aligned"]):
-                return lambda group: group.run.clock.blocks_meet(np.unique(group.slots))
+                return lambda group: group.run.clock.blocks_meet(group.slots)
             case (("bar", "warp", "sync"), (Immediate() as mask,)) if mask.value % (1 << 32) == (1 << 32) - 1:
                 return lambda group: group.warps_meet()
             case _:
@@ -404,7 +404,7 @@ class _Decoder:
         place, source, raw = self.slot(target), self.slot(value), _RAW[target.bits]
 
         def run(group: Group) -> None:
-            group.run.clock.blocks_meet(np.unique(group.slots))
+            group.run.clock.blocks_meet(group.slots)
             given = np.broadcast_to(group.r[source], (group.count,)).astype(np.uint32)
             found = np.full(group.run.blocks.size, int(fold is np.minimum), np.uint32)
             fold.at(found, group.slots, given)

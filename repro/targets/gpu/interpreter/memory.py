@@ -217,7 +217,7 @@ class SharedMemory:
         size = blocks * self._stride
         self._data = np.empty(size, np.uint8)
         self._known = np.zeros(size, np.uint8)
-        self._ledger = Ledger(size // granule)
+        self._ledger = Ledger(size // granule, private=True)
         self._pending = np.zeros(size // granule, np.uint8)
         self._copies: list[_Copy] = []
         self._groups = np.zeros(lanes, np.int64)

@@ -51,34 +51,40 @@ class Clock:
 
 
 class Ledger:
-    """The last writer and the readers of each granule of a memory."""
+    """The last writer and the readers of each granule of a memory; `private`: each granule is one block's alone."""
 
-    def __init__(self, granules: int) -> None:
+    def __init__(self, granules: int, private: bool = False) -> None:
+        self.private = private
         self.writer = np.full(granules, NOBODY, np.int64)
         self.reader = np.full(granules, NOBODY, np.int64)
 
     def read(self, at: Array, me: Array, slots: Array, clock: Clock) -> tuple[int, int] | None:
         """Note reads of granules by threads; a (position, other) that conflicts, or None."""
-        found = _conflict(self.writer[at], me, slots, clock)
+        found = self._conflict(self.writer[at], me, slots, clock)
         if found is not None:
             return found
         before = self.reader[at]
         stamp = (np.int64(clock.now) << _TIME) | me
-        unordered = _unordered(before, me, slots, clock)
-        if unordered.any():
+        unordered = self._unordered(before, me, slots, clock)
+        if unordered is not None:
             stamp = np.where(unordered, _together(before, stamp), stamp)
         self.reader[at] = stamp
+        self._agree(at, stamp)
+        return None
+
+    def _agree(self, at: Array, stamp: Array) -> None:
+        """Where several threads of one access read a granule, one stamp was kept: it becomes that of them all."""
         while True:
             kept = self.reader[at]
-            stamp = np.where(kept == stamp, stamp, _together(kept, stamp))
-            lost = stamp != kept
-            if not lost.any():
-                return None
-            self.reader[at[lost]] = stamp[lost]
+            lost = np.flatnonzero(kept != stamp)
+            if not lost.size:
+                return
+            at, stamp = at[lost], _together(kept[lost], stamp[lost])
+            self.reader[at] = stamp
 
     def write(self, at: Array, me: Array, slots: Array, clock: Clock) -> tuple[int, int] | None:
         """Note writes; a (position, other) that conflicts, or None."""
-        found = _conflict(self.writer[at], me, slots, clock) or _conflict(self.reader[at], me, slots, clock)
+        found = self._conflict(self.writer[at], me, slots, clock) or self._conflict(self.reader[at], me, slots, clock)
         if found is not None:
             return found
         stamp = (np.int64(clock.now) << _TIME) | me
@@ -89,9 +95,22 @@ class Ledger:
         position = int(np.flatnonzero(kept != stamp)[0])
         return position, int(kept[position] & _WHO)
 
+    def _conflict(self, stamps: Array, me: Array, slots: Array, clock: Clock) -> tuple[int, int] | None:
+        bad = self._unordered(stamps, me, slots, clock)
+        if bad is None:
+            return None
+        position = int(np.flatnonzero(bad)[0])
+        return position, int(stamps[position] & _WHO)
+
+    def _unordered(self, stamps: Array, me: Array, slots: Array, clock: Clock) -> Array | None:
+        """Where another thread's stamp has no barrier between it and now; None: nowhere."""
+        if self.private and int(stamps.max()) < int(clock.block.min()) << int(_TIME):
+            return None  # all blocks have met since
+        bad = _unordered(stamps, me, slots, clock)
+        return bad if bad.any() else None
+
 
 def _unordered(stamps: Array, me: Array, slots: Array, clock: Clock) -> Array:
-    """Where another thread's stamp has no barrier between it and now."""
     others = stamps & _WHO
     different = (stamps >= 0) & (others != me)
     if not different.any():
@@ -102,14 +121,6 @@ def _unordered(stamps: Array, me: Array, slots: Array, clock: Clock) -> Array:
     warps = (me & _SOME_THREAD) >> _WARP
     ordered = (same_block & (times < clock.block[slots])) | (same_warp & (times < clock.warp[slots, warps]))
     return different & ~ordered
-
-
-def _conflict(stamps: Array, me: Array, slots: Array, clock: Clock) -> tuple[int, int] | None:
-    bad = _unordered(stamps, me, slots, clock)
-    if not bad.any():
-        return None
-    position = int(np.flatnonzero(bad)[0])
-    return position, int(stamps[position] & _WHO)
 
 
 def _together(a: Array, b: Array) -> Array:

@@ -143,8 +143,7 @@ class Group:
         return Group(self.run, self.lanes[chosen], registers)
 
     def warps_meet(self) -> None:
-        warps = np.unique(np.stack([self.slots, self.run.tids[self.lanes] >> 5]), axis=1)
-        self.run.clock.warps_meet(warps[0], warps[1])
+        self.run.clock.warps_meet(self.slots, self.run.tids[self.lanes] >> 5)
 
     def shuffle(self, mode: str, value: Array, by: Array, bounds: Array) -> tuple[Array, Array]:
         """(values of other lanes of the warp, whether they lie inside of the segment); whole warps are here."""
