@@ -26,7 +26,7 @@ from repro.ir.loops import (
     load,
     reduce,
 )
-from repro.ir.types import BOOL, F16, F32, F64, I8, I32, I64, DType
+from repro.ir.types import BOOL, F16, F32, F64, I8, I32, I64, U64, DType
 from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, contraction, emit, gate, plain, rows, tiles
 from repro.targets.gpu.tiles import Plan, Tile
@@ -288,6 +288,31 @@ def test_a_transpose_a_pad_and_a_comparison() -> None:
     buffers = (BufferParameter(F32, 560, False), BufferParameter(F32, 660, True), BufferParameter(BOOL, 660, True))
     kernel = Kernel(buffers, (), (i, j), 0, stores)
     check_gpu(kernel, filled(kernel))
+
+
+@pytest.mark.parametrize("dtype", [I64, U64, I32, I8])
+@pytest.mark.parametrize("op", ["shl", "shr"])
+def test_shifts_by_any_amount(op: str, dtype: DType) -> None:
+    """By the width and more, and by amounts whose lower half alone is small."""
+    amounts = [
+        0,
+        1,
+        dtype.bits - 1,
+        dtype.bits,
+        dtype.bits + 1,
+        -1,
+        1 << (dtype.bits - 2),
+        (1 << (dtype.bits // 2)) + 1,
+    ]
+    amounts.append(1 << (dtype.bits // 2))
+    raw = np.array([each % (1 << dtype.bits) for each in amounts], f"u{dtype.bytes}").view(dtype.storage)
+    values = np.array([5, -7 % (1 << dtype.bits), 1 << (dtype.bits - 1)], f"u{dtype.bytes}").view(dtype.storage)
+    x, y = (np.ascontiguousarray(part).reshape(-1) for part in np.meshgrid(values, raw))
+    for count in (x.size, x.size - 3):
+        i = ix.axis(0, count)
+        buffers = tuple(BufferParameter(dtype, count, n == 2) for n in range(3))
+        kernel = Kernel(buffers, (), (i,), 0, (Store(2, i, apply(op, load(dtype, 0, i), load(dtype, 1, i))),))
+        check_gpu(kernel, [x[:count].copy(), y[:count].copy(), np.zeros(count, dtype.storage)])
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from repro.ir import index as ix
 from repro.ir.loops import Affine, Apply, Axis, Expr, IndexOp, Kernel, Load
-from repro.ir.types import F32, F64, I32, I64, U32, DType
+from repro.ir.types import BOOL, F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate
 from repro.targets.gpu.remainder import remainder
@@ -78,7 +78,20 @@ class GpuBody(Body):
     def _apply(self, expr: Apply, scope: Scope) -> Val:
         if expr.op == "rem" and expr.dtype in (F32, F64):
             return remainder(self.f, *self._same_width([self.value(child, scope) for child in expr.children]))
+        if expr.op in ("shl", "shr") and expr.dtype.bits == 64:
+            return self._shift(expr.op, *self._same_width([self.value(child, scope) for child in expr.children]))
         return super()._apply(expr, scope)
+
+    def _shift(self, op: str, a: Val, amount: Val) -> Val:
+        """A shift of 64 bits by its amount modulo 64, and 0 where that is not the amount. LLVM takes the plain form for
+        PTX's own clamped shift, whose amount is 32 bits wide, and loses an amount's upper half."""
+        f = self.f
+        bits = scalars.constant(f, amount.dtype, 64, a.width)
+        beyond = f.let(f"icmp uge {amount.typed}, {bits.text}", BOOL, a.width)
+        inside = scalars.binary(f, "and", amount, scalars.constant(f, amount.dtype, 63, a.width))
+        instruction = "shl" if op == "shl" else "ashr" if a.dtype.is_signed else "lshr"
+        shifted = scalars.binary(f, instruction, a, inside)
+        return scalars.select(f, beyond, scalars.constant(f, a.dtype, 0, a.width), shifted)
 
 
 def run_width(kernel: Kernel, axis: Axis) -> int:
