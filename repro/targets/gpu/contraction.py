@@ -75,9 +75,9 @@ class _Block:
 
     @property
     def resident(self) -> int:
-        """Where both operands come by chunks of terms, one is computed on its way, or much is done with a total,
-        fragments and values in flight take the registers of a second block."""
-        crowded = all(side.by_term for side in self.sides) or not all(side.copied for side in self.sides)
+        """Where both operands come by chunks of terms, one is computed or looked for on its way, or much is done with
+        a total, fragments, values and places take the registers of a second block."""
+        crowded = all(side.by_term for side in self.sides) or not all(side.direct for side in self.sides)
         return 1 if crowded or is_long(self.kernel, self.reduce) else self.plan.tile.resident
 
     def _number(self) -> tuple[Val, Val, Val, Val]:

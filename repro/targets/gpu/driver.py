@@ -109,8 +109,8 @@ class Driver:
             function.argtypes, function.restype = arguments, c_int
         self.call("cuInit", 0)
         self.device = self._ask(ordinal)
-        self._ordinal = ordinal
-        self._context = self._made("cuDevicePrimaryCtxRetain", c_void_p(), ordinal)
+        self._number = self._made("cuDeviceGet", c_int(), ordinal).value
+        self._context = self._made("cuDevicePrimaryCtxRetain", c_void_p(), self._number)
         with self.current():
             self.stream = self._made("cuStreamCreate", c_void_p(), _NON_BLOCKING)
 
@@ -165,7 +165,7 @@ class Driver:
 
     def shared_limit(self) -> int:
         """Bytes of shared memory that a block may have when asked for."""
-        return self._made("cuDeviceGetAttribute", c_int(), _SHARED_OPT_IN, self._ordinal).value
+        return self._made("cuDeviceGetAttribute", c_int(), _SHARED_OPT_IN, self._number).value
 
     # ── memory ──
 

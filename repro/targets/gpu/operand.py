@@ -179,6 +179,14 @@ class Operand:
             return self.body.value(offset, scope)
         return self.f.add(self.body.value(rest, line), scalars.convert(self.f, at, I64))
 
+    @property
+    def direct(self) -> bool:
+        """Whether it is copied, and where its terms lie needs no division."""
+        return self.copied and isinstance(self.term, Load) and (len(self.reduce.axes) == 1 or self._flat(self.term))
+
+    def _flat(self, term: Load) -> bool:
+        return self._together(term.offset, self.reduce.axes)[0] == self.plan.contraction.extents[3]
+
     def _copy(self, scope: Scope, line: Scope, at: Val, exists: Val | None, address: str) -> None:
         """cp.async; a source of no bytes gives zeros and touches no memory."""
         f, load = self.f, self.term
