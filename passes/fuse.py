@@ -18,6 +18,8 @@ LARGEST_EXPRESSION = 600
 """Inlined scalar operations (roughly) above which a value is stored instead."""
 FUNCTION_WEIGHT = 40
 """What an expensive op counts for in the size of an expression."""
+WINDOW_WEIGHT = 3
+"""Inlined operations from which on a value is stored that overlapping windows would compute for each of them."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
 """Elements of a row whose reductions are computed with its elements: worth two loops, no more than a near cache."""
 
@@ -156,6 +158,7 @@ def fuse(graph: Graph) -> Fusion:
     weight: dict[Node, int] = {}
     computed: dict[Node, int] = {}
     repeated: set[Node] = set()
+    overlapping: set[Node] = set()
     for node in reversed(graph.nodes):
         if any(
             _repeats(user, record(user), value)
@@ -164,8 +167,11 @@ def fuse(graph: Graph) -> Fusion:
             for user in users.get(value, [])
         ):
             repeated.add(node)
+        behind = (user for value in node.results for user in users.get(value, []))
+        if any(_overlaps(user) or (user in overlapping and _moves(user)) for user in behind):
+            overlapping.add(node)
     for node in graph.nodes:
-        found = _stored(node, users, results, inside, stored, weight, node in repeated)
+        found = _stored(node, users, results, inside, stored, weight, _limit(node, repeated, overlapping))
         work = 0 if _is_view(node) or not node.operands else 1
         computed[node] = work + sum(0 if value in stored else computed[value.node] for value in node.operands)
         if not found and computed[node] and _shared_view(node, users):
@@ -174,6 +180,18 @@ def fuse(graph: Graph) -> Fusion:
             weight[node] = computed[node] = 0
         stored.update(found)
     return Fusion(frozenset(stored), epilogues)
+
+
+def _overlaps(user: Node) -> bool:
+    lowering = _by_element(user)
+    return lowering is not None and lowering.overlaps is not None and lowering.overlaps(user)
+
+
+def _limit(node: Node, repeated: set[Node], overlapping: set[Node]) -> int:
+    """The weight from which on a node is stored."""
+    if node in overlapping and not _moves(node):
+        return WINDOW_WEIGHT
+    return FUNCTION_WEIGHT if node in repeated else LARGEST_EXPRESSION + 1
 
 
 def _is_view(node: Node) -> bool:
@@ -210,9 +228,9 @@ def _stored(
     inside: set[Value],
     stored: set[Value],
     weight: dict[Node, int],
-    repeated: bool,
+    limit: int,
 ) -> set[Value]:
-    """The results of a node that get a buffer; records the weight of what is inlined."""
+    """The results of a node that get a buffer; records the weight of what is inlined, which stays below the limit."""
     op = record(node)
     if isinstance(op.lowering, Structural | ByNests):
         weight[node] = 0
@@ -223,7 +241,6 @@ def _stored(
     if value in inside:
         return set()
     several = not _moves(node) and bool(node.operands) and _readers(value, users) > 1
-    heavy = repeated and weight[node] >= FUNCTION_WEIGHT
-    if value in results or value in stored or several or heavy or weight[node] > LARGEST_EXPRESSION:
+    if value in results or value in stored or several or weight[node] >= limit:
         return {value}
     return set()

@@ -66,6 +66,12 @@ def _convolution_element(node: Node, _: int, index: Index, operands: tuple[Acces
     return contract(node, bound, b, a, None if present is ix.TRUE else present, _order(node))
 
 
+def _overlaps(node: Node) -> bool:
+    """Whether windows share elements; the places of a weight gradient's windows are the elements of its result."""
+    taps = min(math.prod(node.operands[1].shape[2:]), math.prod(node.types[0].shape[2:]))
+    return taps > math.prod(node["strides"])
+
+
 def _convolution_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, ...]:
     x, w = operands
     kind, groups = node.types[0], node["groups"]
@@ -276,7 +282,7 @@ register(
         infer=_convolution_type,
         reference=_convolution_reference,
         gradient=_convolution_gradient,
-        lowering=ByElement(_convolution_element, reduces=True),
+        lowering=ByElement(_convolution_element, reduces=True, overlaps=_overlaps),
         samples=_convolution_samples,
         expensive=True,
         meaning="convolution, forward or transposed, grouped and dilated (rules 7 and 8)",

@@ -110,13 +110,15 @@ class ByElement:
 
     `reduces`: the expression holds an ordered reduction, so it should be evaluated once per element.
     `moves`: it only renames indices (free to repeat). `forward`, where the map is a bijection, gives the
-    result's index of an operand's index.
+    result's index of an operand's index. `overlaps` says whether an operand's element is a term of several of a
+    row's reductions, as those of overlapping windows are.
     """
 
     element: Element
     reduces: bool = False
     moves: bool = False
     forward: Callable[[Node, tuple[Expr, ...]], tuple[Expr, ...]] | None = None
+    overlaps: Callable[[Node], bool] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ vector; columns as [tile][k][column].
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import product
 
 from repro.ir import index as ix
 from repro.ir.loops import Axis, Load, topological
@@ -15,6 +17,9 @@ from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
 from repro.targets.llvm.body import Scope
 from repro.targets.llvm.text import Function, Val, integer
+
+MOST_TAPS = 25
+"""Terms of a unit that are written out in code: up to those of a window of 5 by 5."""
 
 
 class Packing(Block):
@@ -102,20 +107,42 @@ class Packing(Block):
         return f.loop(integer(0), size, 1, [finite], term)[0]
 
     def _columns_of_terms(self, start: Val, size: Val, finite: Val) -> Val:
+        """Which of a column's taps are absent is found out once for all channels: taps stand in the code one by one."""
         f, width = self.f, self.shape.width
+        axes = self.reduce.axes
+        first = len(axes) - self._taps()
+        taps = math.prod(axis.extent for axis in axes[first:])
+        begin, count = self.quotient(start, taps), self.quotient(size, taps)
 
         def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
             scope = self.lanes_of_lines(1, at, mask)
             self.body.hoist(self.reduce.children, scope)
+            scopes = [Scope(scope, dict(zip(axes[first:], tap, strict=True))) for tap in _places(axes[first:])]
+            for each in scopes:
+                self.body.hoist(self.reduce.children, each)
 
-            def term(number: Val, state: list[Val]) -> Sequence[Val]:
-                value, found = self._term(1, self.at_term(scope, f.add(start, number)), state[0])
-                self.write(self.b, self.column_place(at, number), value)
+            def unit(number: Val, state: list[Val]) -> Sequence[Val]:
+                places = self.body.split(f.add(begin, number), axes[:first])
+                line, found = f.scaled(number, taps), state[0]
+                for tap, each in enumerate(scopes):
+                    inner = Scope(each, dict(zip(axes[:first], places, strict=True)))
+                    value, found = self._term(1, inner, found)
+                    self.write(self.b, self.column_place(at, f.add(line, integer(tap))), value)
                 return [found]
 
-            return f.loop(integer(0), size, 1, [ok], term)[0]
+            return f.loop(integer(0), count, 1, [ok], unit)[0]
 
         return self.chunks(self.columns, width, finite, chunk)
+
+    def _taps(self) -> int:
+        """How many of the last axes of the terms hold few terms, and whole in every panel."""
+        count, terms = 0, 1
+        for axis in reversed(self.reduce.axes[1:]):
+            terms *= axis.extent
+            if terms > MOST_TAPS or self.shape.panel % terms:
+                break
+            count += 1
+        return count
 
     def _turn_rows(self, start: Val, size: Val, finite: Val) -> Val:
         """a as [row][k] from rows that lie side by side: squares of vectors, turned in registers.
@@ -170,6 +197,11 @@ class Packing(Block):
             return [self.chunks(size, width, state[0], square)]
 
         return f.loop(integer(0), self.columns, width, [finite], group)[0]
+
+
+def _places(axes: Sequence[Axis]) -> list[tuple[Val, ...]]:
+    """Every place on the axes, the last fastest."""
+    return list(product(*([integer(at) for at in range(axis.extent)] for axis in axes)))
 
 
 def turned(f: Function, rows: list[Val]) -> list[Val]:
