@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from repro.errors import ReproError
 from repro.targets.cpu.target import FAMILY as CPU
+from repro.targets.gpu.target import FAMILY as GPU
 from repro.targets.protocol import REFERENCE, CodeTarget, Family, Runner
 
-FAMILIES: tuple[Family, ...] = (CPU,)
+FAMILIES: tuple[Family, ...] = (CPU, GPU)
 
 RUNNERS: dict[str, Runner] = {runner.name: runner for family in FAMILIES for runner in family.runners}
 CODE_TARGETS: dict[str, CodeTarget] = {runner.code.name: runner.code for runner in RUNNERS.values()}
