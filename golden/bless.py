@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ def cases() -> dict[str, dict[str, Any]]:
     return json.loads((HERE / "cases.json").read_text())
 
 
-def build(case: dict[str, Any], out: Path) -> repro.LoadedArtifact:
+def build(case: dict[str, Any], out: Path, targets: Sequence[str] = ("cpu",)) -> repro.LoadedArtifact:
     """Build one case into a new folder."""
     inputs = repro.read_npz(HERE / case["inputs"]) if "inputs" in case else None
-    return repro.build(HERE / case["model"], out, bind=case.get("bind", {}), inputs=inputs, **case.get("training", {}))
+    bind, training = case.get("bind", {}), case.get("training", {})
+    return repro.build(HERE / case["model"], out, bind=bind, targets=targets, inputs=inputs, **training)
 
 
 def entries(case: dict[str, Any], bind: dict[str, int] | None = None) -> tuple[EntryGraph, ...]:
@@ -55,12 +57,13 @@ def main(words: list[str]) -> int:
     options.add_argument(
         "--only-build", type=Path, metavar="DIR", help="build the one case named into DIR; bless nothing"
     )
+    options.add_argument("--targets", default="cpu", metavar="LIST", help="of --only-build")
     options.add_argument("names", nargs="*", help="cases (default: all)")
     chosen = options.parse_args(words)
     table = cases()
     if chosen.only_build is not None:
         (name,) = chosen.names
-        sys.stdout.write(f"{name}: {build(table[name], chosen.only_build).id}\n")
+        sys.stdout.write(f"{name}: {build(table[name], chosen.only_build, chosen.targets.split(',')).id}\n")
         return 0
     for name in chosen.names or table:
         with tempfile.TemporaryDirectory() as folder:

@@ -114,6 +114,8 @@ def _verify_parser(commands: Any) -> None:
     made.add_argument("--targets", type=names, metavar="LIST", help="run only these; each must run")
     made.add_argument("--require", type=names, default=(), metavar="LIST", help="these must run too")
     made.add_argument("--trust-code", action="store_true", help="also run the code that came with the artifact")
+    recorded = "add the runs on the device that --targets names to this record of it"
+    made.add_argument("--record", type=Path, metavar="FILE", help=recorded)
     for kind in ("json", "junit", "sarif"):
         made.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the report as {kind}")
 
@@ -139,6 +141,10 @@ def _inspect_parser(commands: Any) -> None:
     what.add_argument("--code", metavar="TARGET", help="print the code of a target whose code is text")
     chips = "time, energy and utilisation of a run on simulated chips, such as v4,v5e,v6e"
     what.add_argument("--chips", type=names, metavar="LIST", help=chips)
+    what.add_argument("--kernel", metavar="NAME", help="show one kernel: loops, code and least time (a digest's start)")
+    made.add_argument("--target", default="gpu", metavar="NAME", help="whose code of the kernel (default: gpu)")
+    made.add_argument("--device", default="A100", metavar="NAME", help="whose least time (default: A100)")
+    made.add_argument("--record", type=Path, metavar="FILE", help="show what this record of a device measured")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -201,6 +207,7 @@ def verify(options: argparse.Namespace) -> int:
             targets=options.targets,
             require=options.require,
             trust_code=options.trust_code,
+            record=options.record,
             progress=progress,
         )
     forms: tuple[tuple[Path | None, Callable[[], str]], ...] = (
@@ -251,11 +258,23 @@ def inspect(options: argparse.Namespace) -> int:
         found = driver.estimates(options.artifact, options.chips)
         _print_json(found) if options.json else tables.show_estimates(tables.console(), found)
         return EXIT_GOOD
+    if options.kernel is not None:
+        return _inspect_kernel(options)
     content = driver.inspect(options.artifact)
     if options.json:
         _print_json(content)
     else:
         tables.show_content(tables.console(), content)
+    return EXIT_GOOD
+
+
+def _inspect_kernel(options: argparse.Namespace) -> int:
+    chosen = (options.kernel, options.target, options.device, options.record)
+    content = driver.inspect_kernel(options.artifact, *chosen)
+    if options.json:
+        _print_json(content)
+    else:
+        tables.show_kernel(tables.console(), content)
     return EXIT_GOOD
 
 

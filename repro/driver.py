@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 from onnx import ModelProto
 
 from repro.artifact import build as building
-from repro.artifact import comparison, layout, reading, tensors
+from repro.artifact import comparison, device_records, kernel_view, layout, reading, tensors
 from repro.artifact import verify as verification
 from repro.artifact.cache import Cache, Usage
 from repro.artifact.canonical import Json
@@ -23,7 +24,7 @@ from repro.artifact.checks import Report
 from repro.artifact.comparison import Difference
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session
-from repro.errors import ReproError
+from repro.errors import EXIT_GOOD, ReproError
 from repro.frontend import load_source
 from repro.frontend.training_info import initialised
 from repro.ir.types import Array
@@ -46,8 +47,8 @@ from repro.version import VERSION
 
 __all__ = [
     "Bisection", "LoadedArtifact", "Progress", "ReproError", "Session", "bisect", "build", "cache", "default_cache",
-    "describe", "diff", "export", "inspect", "load", "read_npz", "run", "train", "verify", "version", "write_npz",
-    "write_text", "Operand", "TensorDifference", "TrainingStep",
+    "describe", "diff", "export", "inspect", "inspect_kernel", "load", "read_npz", "run", "train", "verify",
+    "version", "write_npz", "write_text", "Operand", "TensorDifference", "TrainingStep",
 ]  # fmt: skip
 
 Progress = Callable[[str, int, int], None]
@@ -163,16 +164,21 @@ def verify(
     targets: str | Sequence[str] | None = None,
     require: str | Sequence[str] = (),
     trust_code: bool = False,
+    record: str | Path | None = None,
     progress: Progress = _silent,
 ) -> Report:
     """Rebuild an artifact, run it on each target, compare bits; the report's `exit_code` is the command's.
 
     `cpu` must run, and so must whatever `targets` (which limits the runs to those named) and `require` name.
-    Code that came with the artifact is run only with `trust_code`. Raises ReproError if a part is missing.
+    Code that came with the artifact is run only with `trust_code`. `record` names the record of a device, which takes
+    the artifact's runs there where all is good. Raises ReproError if a part is missing.
     """
-    return verification.verify(
-        Path(path), None if targets is None else _split(targets), _split(require), trust_code, progress
-    )
+    named = None if targets is None else _split(targets)
+    device = None if record is None else device_records.device_of(named)
+    report = verification.verify(Path(path), named, _split(require), trust_code, progress)
+    if record is not None and device is not None and report.exit_code == EXIT_GOOD:
+        device_records.write(load(path), report, device, Path(record))
+    return report
 
 
 def _split(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -422,6 +428,13 @@ def estimates(path: str | Path, names: Sequence[str]) -> list[dict[str, Json]]:
             del document["kernels"]
             found.append({"entry": entry, "exact": exact(program), **document})
     return found
+
+
+def inspect_kernel(
+    path: str | Path, kernel: str, target: str = "gpu", device: str = "A100", record: str | Path | None = None
+) -> dict[str, Json]:
+    """One kernel of an artifact: loops, code, what ptxas says (where it is on the PATH), and a device's least time."""
+    return kernel_view.inspect_kernel(Path(path), kernel, target, device, shutil.which("ptxas"), record)
 
 
 def diff(left: str | Path, right: str | Path) -> tuple[Difference, ...]:

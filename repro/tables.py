@@ -63,6 +63,37 @@ def short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:16]
 
 
+def show_kernel(to: Console, content: Mapping[str, Any]) -> None:
+    """One kernel as `inspect --kernel` shows it: its texts, then what is known of its cost."""
+    for text in (content["loops"], content.get("ptx", "")):
+        for each in text.splitlines():
+            line(to, each.expandtabs(4))
+    names = ("kernel", "target", "schedule", "code", "code_bytes")
+    rows = [(name.replace("_", " "), str(content[name])) for name in names]
+    rows += [
+        (f"launch {launch['symbol']}", f"{launch['grid']} blocks of {launch['block']} threads")
+        for launch in content.get("launches", ())
+    ]
+    to.print(table("kernel", ("what", "value"), [*rows, *_cost_rows(content)]))
+
+
+def _cost_rows(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What the assembler says of a GPU kernel, what it cannot do without, and what was measured."""
+    if "floor" not in content:
+        return
+    if content["assembled"] is None:
+        yield "ptxas", "not run: it is not on the PATH"
+    for name, used in (content["assembled"] or {}).items():
+        share = "" if used["fma_per_mille"] is None else f", fma {used['fma_per_mille'] / 10:.1f} % of its inner loop"
+        spilled = f"{used['spill_stores']} + {used['spill_loads']} bytes spilled"
+        yield f"ptxas on {name}", f"{used['registers']} registers, {spilled}{share}"
+    floor, measured = content["floor"], content["measured_nanoseconds"]
+    work = f"{floor['bytes']} bytes, {floor['f32_operations']} f32 and {floor['f64_operations']} f64 operations"
+    yield "needs", work
+    yield f"floor on {floor['device']}", f"{floor['nanoseconds'] / 1000:.2f} us, by its {floor['bound']}"
+    yield "measured", "no record of a device" if measured is None else f"{measured / 1000:.1f} us"
+
+
 def show_layers(to: Console, layers: Iterable[tuple[str, int]]) -> None:
     """Sizes per kind of layer (the first part of its title)."""
     kinds: dict[str, list[int]] = {}

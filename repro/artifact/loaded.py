@@ -8,7 +8,7 @@ from passes import pipeline
 from repro.artifact import sessions, tensors
 from repro.artifact.build import Request, imported_entries
 from repro.artifact.canonical import Bytes
-from repro.artifact.config import Config, Entry
+from repro.artifact.config import Config, Entry, GoldenRun
 from repro.artifact.entries import reference
 from repro.artifact.layout import blob_path
 from repro.artifact.reading import Stored
@@ -65,6 +65,10 @@ class LoadedArtifact:
         """The parameters of an entry by name, in slot order, as its sessions start with them."""
         weights = [self.config.weights[position] for position in self._entry(entry).weights]
         return {each.name: tensors.from_bytes(self._stored.by_digest(each.digest), each.type) for each in weights}
+
+    def golden_inputs(self, run: GoldenRun) -> dict[str, Array]:
+        """The inputs of a golden run by name."""
+        return {each.name: tensors.from_bytes(self._stored.by_digest(each.digest), each.type) for each in run.inputs}
 
     def entry_graph(self, entry: str) -> EntryGraph:
         """The canonical graph of an entry with its names and source locations, imported again from the source."""

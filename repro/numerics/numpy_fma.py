@@ -88,7 +88,9 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
     a, b, c = (np.atleast_1d(x) for x in np.broadcast_arrays(a, b, c))
     plain = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
     safe = _within(a, 400) & _within(b, 400) & ((c == 0) | _within(c, 900))
-    result = np.where(plain, a * b + c, _moderate(a, b, c)[0])
+    # A finite product that overflows may not meet an infinite addend: there is no NaN in that sum.
+    product = np.where(np.isfinite(a) & np.isfinite(b) & ~np.isfinite(c), 0.0, a * b)
+    result = np.where(plain, product + c, _moderate(a, b, c)[0])
     extreme = ~plain & ~safe
     if extreme.any():
         result[extreme] = _extreme(a[extreme], b[extreme], c[extreme])

@@ -7,7 +7,7 @@ process. Several runners may run the code of one target (a device and an interpr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,9 +24,10 @@ class Executable(Protocol):
     """A program that can be run again and again on flat storage arrays, by position, with state between runs."""
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
-        """Outputs in arrays of their own; the last is the report of indices, if the entry has one.
+        """The outputs in arrays of their own, last the report of indices if the entry has one.
 
-        The program's commit changes the state, unless the report says of any index that it was out of range.
+        The run changes the state (`Program.written`), unless the report says of an index that it was out of range: see
+        `repro.ir.program.Commit`.
         """
         ...
 
@@ -35,7 +36,7 @@ class Executable(Protocol):
         ...
 
     def parameter(self, position: int) -> Array | None:
-        """A parameter's value now (flat, not to be written), to be read before the next run; None: nothing reads it."""
+        """A parameter's value now (flat, not to be written), to be read before the next run; None: no code uses it."""
         ...
 
     def close(self) -> None:
@@ -107,6 +108,8 @@ class Runner:
     """The numbers of threads that bits are verified with; one alone where threads are not the user's to choose."""
     limit: int | None = None
     """Scalar operations of a program up to which `verify` runs it unasked; None: any."""
+    device: Callable[[], Mapping[str, str | int]] | None = None
+    """What the hardware behind it says of itself; None: there is none, so no record of a device is written of it."""
 
     def open(self, compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> Executable:
         """A program ready to run. Raises ReproError where this host cannot run the target's code."""

@@ -55,7 +55,7 @@ def build(case: str, folder: Path, around: Surroundings, cache: Path) -> dict[st
         if around.cores is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: around.cores])
 
-    command = [sys.executable, bless.__file__, "--only-build", folder / "out", case]
+    command = [sys.executable, bless.__file__, "--targets", "cpu,gpu", "--only-build", folder / "out", case]
     done = subprocess.run(
         command,
         env=environment,

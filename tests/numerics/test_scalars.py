@@ -74,6 +74,8 @@ def round_fraction(exact: Fraction, dtype) -> float:
 
 
 def fma_by_fractions(a, b, c, dtype):
+    if math.isfinite(a) and math.isfinite(b) and not math.isfinite(c):
+        return c
     if not all(map(math.isfinite, (a, b, c))):
         with np.errstate(all="ignore"):
             return float(np.float64(a) * np.float64(b) + np.float64(c))
@@ -122,6 +124,13 @@ def test_fma_f32_near_midpoints(m, n, shift, down, nudge):
 @settings(max_examples=300)
 def test_fma_f64(a, b, c):
     assert same(float(run("fma", F64, a, b, c)), fma_by_fractions(a, b, c, F64))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_fma_of_an_overflowing_product_and_an_infinity(dtype):
+    large = 2.0**100 if dtype is F32 else 2.0**1000
+    assert float(run("fma", dtype, large, large, -np.inf)) == -np.inf
+    assert float(run("fma", dtype, large, -large, np.inf)) == np.inf
 
 
 @given(st.integers(1, 2**53), st.integers(1, 2**53), st.integers(-60, 120), st.integers(-3, 3), st.booleans())

@@ -175,16 +175,26 @@ _GPT = {"layers": 6, "width": 384, "heads": 6, "tokens": 256, "batch": 8, "vocab
 _BERT = {"layers": 4, "width": 256, "heads": 4, "tokens": 128, "batch": 16, "vocabulary": 1024}
 
 
-def _gpt(mode: str) -> tuple[Network, tuple[str, ...]]:
-    made = _Transformer("gpt", _GPT["batch"], _GPT["tokens"], _GPT["width"], _GPT["heads"])
-    x = made.embedding(_GPT["vocabulary"])
+def gpt(sizes: dict[str, int]) -> tuple[Network, tuple[str, ...]]:
+    """A GPT of pre-norm blocks with causal attention, its sizes as in `_GPT`; logits are rows of (batch, tokens)."""
+    made = _Transformer("gpt", sizes["batch"], sizes["tokens"], sizes["width"], sizes["heads"])
+    x = made.embedding(sizes["vocabulary"])
     hidden = np.triu(np.full((made.tokens, made.tokens), -np.inf, np.float32), 1)
     mask = made.net.node("Constant", value=numpy_helper.from_array(hidden))
-    for layer in range(_GPT["layers"]):
+    for layer in range(sizes["layers"]):
         x = made.net.node("Add", x, made.attention(f"b{layer}", made.norm(f"b{layer}.ln1", x), mask))
         x = made.net.node("Add", x, made.feed_forward(f"b{layer}", made.norm(f"b{layer}.ln2", x)))
-    weight = made.net.weight("head.weight", (made.width, _GPT["vocabulary"]))
+    weight = made.net.weight("head.weight", (made.width, sizes["vocabulary"]))
     return made.net, (made.net.node("MatMul", made.norm("ln", x), weight),)
+
+
+def _gpt(mode: str) -> tuple[Network, tuple[str, ...]]:
+    return gpt(_GPT)
+
+
+def gpt_torch(sizes: dict[str, int]) -> Callable[[Tensors, Tensors, str], Any]:
+    """The same network in PyTorch, on weights of the same names."""
+    return _blocks_torch(sizes, True)
 
 
 def _bert(mode: str) -> tuple[Network, tuple[str, ...]]:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Apply, Axis, Expr, Kernel
-from repro.ir.types import F32, F64, I64, U32, DType
+from repro.ir.loops import Affine, Apply, Axis, Expr, IndexOp, Kernel, Load
+from repro.ir.types import BOOL, F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate
 from repro.targets.gpu.remainder import remainder
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, ReduceEmitter, Scope
-from repro.targets.llvm.text import Function, Val
+from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.toolchain import assembly
 
 WARP = 32
@@ -26,12 +26,41 @@ class GpuBody(Body):
     def __init__(self, f: Function, kernel: Kernel, machine: Machine, reducer: ReduceEmitter = reductions.emit) -> None:
         super().__init__(f, kernel, reducer, machine)
 
+    def split(self, flat: Val, axes: Sequence[Axis]) -> list[Val]:
+        """Division of 32 bits costs a fraction of that of 64."""
+        count = math.prod(axis.extent for axis in axes)
+        if len(axes) <= 1 or count >= 1 << 31:
+            return super().split(flat, axes)
+        return [self._wide(place) for place in self._split(scalars.convert(self.f, flat, I32), axes, count)]
+
+    def _affine(self, expr: Affine, scope: Scope) -> Val:
+        """A sum whose value fits 32 bits is summed in 32 bits: wrapping on the way does no harm."""
+        if not _narrow(expr):
+            return super()._affine(expr, scope)
+        f = self.f
+        terms = [scalars.convert(f, self.value(child, scope), I32) for child in expr.children]
+        total = integer(expr.constant, I32)
+        for term, factor in zip(self._same_width(terms), expr.coefficients, strict=True):
+            total = f.splat(total, term.width) if total.text != "0" else total
+            total = f.add(total, f.scaled(term, factor))
+        return scalars.convert(f, total, I64)
+
+    def _index_op(self, expr: IndexOp, operand: Val) -> Val:
+        low, high = ix.bounds(expr.children[0])
+        if low < 0 or high >= 1 << 31:
+            return super()._index_op(expr, operand)
+        narrow = scalars.convert(self.f, operand, I32)
+        divisor = scalars.constant(self.f, I32, expr.divisor, operand.width)
+        return self._wide(scalars.binary(self.f, "udiv" if expr.op == "floordiv" else "urem", narrow, divisor))
+
+    def _wide(self, value: Val) -> Val:
+        """An i32 that is not negative, as i64."""
+        return scalars.convert(self.f, Val(value.text, U32, value.width), I64)
+
     def lane_width(self, axis: Axis) -> int:
-        """How many neighbours along an axis fill 16 bytes of the kernel's widest elements; 1 where the axis does not
-        hold whole runs, or a store does not put them side by side."""
-        width = min(4, 16 // max(buffer.dtype.bytes for buffer in self.kernel.buffers))
-        beside = all(ix.coefficient(store.offset, axis) == 1 for store in self.kernel.stores)
-        return width if beside and axis.extent % width == 0 else 1
+        """How many neighbours along an axis a thread takes; 1 where the axis does not hold whole runs."""
+        width = run_width(self.kernel, axis)
+        return width if axis.extent % width == 0 else 1
 
     def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
         """Vectors begin at multiples of their width here, so an offset is aligned if what is beside the run is."""
@@ -49,7 +78,38 @@ class GpuBody(Body):
     def _apply(self, expr: Apply, scope: Scope) -> Val:
         if expr.op == "rem" and expr.dtype in (F32, F64):
             return remainder(self.f, *self._same_width([self.value(child, scope) for child in expr.children]))
+        if expr.op in ("shl", "shr") and expr.dtype.bits == 64:
+            return self._shift(expr.op, *self._same_width([self.value(child, scope) for child in expr.children]))
         return super()._apply(expr, scope)
+
+    def _shift(self, op: str, a: Val, amount: Val) -> Val:
+        """A shift of 64 bits by its amount modulo 64, and 0 where that is not the amount. LLVM takes the plain form for
+        PTX's own clamped shift, whose amount is 32 bits wide, and loses an amount's upper half."""
+        f = self.f
+        bits = scalars.constant(f, amount.dtype, 64, a.width)
+        beyond = f.let(f"icmp uge {amount.typed}, {bits.text}", BOOL, a.width)
+        inside = scalars.binary(f, "and", amount, scalars.constant(f, amount.dtype, 63, a.width))
+        instruction = "shl" if op == "shl" else "ashr" if a.dtype.is_signed else "lshr"
+        shifted = scalars.binary(f, instruction, a, inside)
+        return scalars.select(f, beyond, scalars.constant(f, a.dtype, 0, a.width), shifted)
+
+
+def run_width(kernel: Kernel, axis: Axis) -> int:
+    """How many neighbours along an axis fill 16 bytes of the widest elements that lie side by side along it; 1 where a
+    store does not put them side by side and aligned."""
+    loads = [(e.buffer, e.offset) for e in kernel.expressions if isinstance(e, Load)]
+    stores = [(store.buffer, store.offset) for store in kernel.stores]
+    beside = [(buffer, offset) for buffer, offset in [*loads, *stores] if ix.coefficient(offset, axis) == 1]
+    width = min(4, 16 // max((kernel.buffers[buffer].dtype.bytes for buffer, _ in beside), default=16))
+    for _, offset in stores:
+        if ix.coefficient(offset, axis) != 1 or not ix.divisible(ix.add(offset, ix.scale(axis, -1)), width):
+            return 1
+    return width
+
+
+def _narrow(expr: Expr) -> bool:
+    low, high = ix.bounds(expr)
+    return -(1 << 31) <= low and high < 1 << 31
 
 
 def special(f: Function, name: str) -> Val:
@@ -62,19 +122,23 @@ def barrier(f: Function) -> None:
     f.effect("llvm.nvvm.barrier.cta.sync.aligned.all", ["i32"], ["i32 0"])
 
 
-def global_thread(f: Function, block: int) -> Val:
-    """The thread's number in the grid."""
-    first = f.let(f"mul nuw nsw i64 {special(f, 'ctaid').text}, {block}", I64)
-    return f.let(f"add nuw nsw i64 {first.text}, {special(f, 'tid').text}", I64)
+def global_thread(f: Function, block: int, threads: int) -> Val:
+    """The thread's number in a grid of at least so many; 32 bits wide before it is widened, where they hold it."""
+    kind = U32 if blocks_for(threads, block) * block < 1 << 32 else I64
+    number, thread = (scalars.convert(f, special(f, name), kind) for name in ("ctaid", "tid"))
+    first = f.let(f"mul nuw {number.typed}, {block}", kind)
+    return scalars.convert(f, f.let(f"add nuw {first.typed}, {thread.text}", kind), I64)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a module: its name, body, and threads per block."""
+    """One entry of a module: its name, body, threads per block, and how many blocks a multiprocessor is to hold at
+    least, from which the assembler takes its bound on registers."""
 
     symbol: str
     function: Function
     block: int
+    resident: int = 1
 
 
 def assemble(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspace: bool = False) -> str:
@@ -92,10 +156,10 @@ def _module(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspac
     parameters = [_pointer(number, buffer.writable) for number, buffer in enumerate(kernel.buffers)]
     parameters += [f"i64 %s{number}" for number in range(len(kernel.scalars))]
     if workspace:
-        parameters.append("ptr noalias align 16 %workspace")
+        parameters.append("ptr noalias %workspace")
     lines = [f'target triple = "{machine.triple}"', *once]
     for entry in entries:
-        limits = f'nounwind "nvvm.maxntid"="{entry.block}"'
+        limits = f'nounwind "nvvm.maxntid"="{entry.block}" "nvvm.minctasm"="{entry.resident}"'
         lines += [f"define ptx_kernel void @{entry.symbol}({', '.join(parameters)}) {limits} {{", "entry:"]
         lines += [*entry.function.entry, *entry.function.lines, "}"]
     return "\n".join(lines) + "\n"
@@ -108,7 +172,14 @@ def _pieces(text: str) -> list[str]:
 
 
 def _pointer(number: int, writable: bool) -> str:
-    return f"ptr noalias {'' if writable else 'readonly '}align 16 %b{number}"
+    """A buffer's parameter. Its alignment is written on the accesses that rest on it: told of it here, LLVM would widen
+    loads beyond a buffer's end."""
+    return f"ptr noalias {'' if writable else 'readonly '}%b{number}"
+
+
+def workspace_as_buffer(f: Function, kernel: Kernel) -> None:
+    """For a kernel whose last buffer is no argument of its own but the workspace."""
+    f.line(f"%b{len(kernel.buffers) - 1} = getelementptr i8, ptr %workspace, i64 0")
 
 
 def blocks_for(threads: int, block: int) -> int:

@@ -17,7 +17,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I32, U32
 from repro.machines import Machine
 from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, barrier, special
-from repro.targets.gpu.finish import Finish
+from repro.targets.gpu.finish import Finish, is_long
 from repro.targets.gpu.joining import flag_place, joining_entry
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.operand import Operand
@@ -33,9 +33,10 @@ from repro.targets.llvm.text import Function, Val, integer
 def emit(kernel: Kernel, plan: Plan, machine: Machine) -> GpuKernel:
     """The code of a kernel in tiles."""
     f = Function()
-    _Block(GpuBody(f, kernel, machine), kernel, plan).emit()
+    made = _Block(GpuBody(f, kernel, machine), kernel, plan)
+    made.emit()
     f.line("ret void")
-    entries = [Entry(symbol(kernel), f, THREADS)]
+    entries = [Entry(symbol(kernel), f, THREADS, made.resident)]
     launches = [Launch(symbol(kernel), plan.grid, THREADS)]
     if plan.splits > 1:
         entry, launch = joining_entry(kernel, plan, machine)
@@ -45,7 +46,7 @@ def emit(kernel: Kernel, plan: Plan, machine: Machine) -> GpuKernel:
     return GpuKernel(ptx, tuple(launches), plan.workspace_bytes, plan.text)
 
 
-def number(value: int) -> Val:
+def small(value: int) -> Val:
     """Places along K are i32: registers are what a tile is short of."""
     return integer(value, I32)
 
@@ -71,6 +72,13 @@ class _Block:
         self.totals = (
             PanelTotals(self.f, plan, self.sides, self.first, self.batch) if plan.splits > 1 else Totals(self.f, plan)
         )
+
+    @property
+    def resident(self) -> int:
+        """Where both operands come by chunks of terms, one is computed or looked for on its way, or much is done with
+        a total, fragments, values and places take the registers of a second block."""
+        crowded = all(side.by_term for side in self.sides) or not all(side.direct for side in self.sides)
+        return 1 if crowded or is_long(self.kernel, self.reduce) else self.plan.tile.resident
 
     def _number(self) -> tuple[Val, Val, Val, Val]:
         """Batch, split, block of rows, block of columns. Eight blocks of rows go together down the columns, so that
@@ -99,18 +107,18 @@ class _Block:
     def emit(self) -> None:
         f, plan = self.f, self.plan
         terms = plan.contraction.extents[3]
-        split = scalars.convert(f, self.split, I32) if plan.splits > 1 else number(0)
+        split = scalars.convert(f, self.split, I32) if plan.splits > 1 else small(0)
         first = f.scaled(split, plan.panels_per_block * plan.panel) if plan.splits > 1 else split
-        end = self._least(f.add(first, number(plan.panels_per_block * plan.panel)), number(terms))
-        limit = self._least(f.add(first, number(plan.panel)), end)
-        values, finite = self._fetch(first, limit, number(0), Val("true", BOOL))
-        self._put(values, number(0))
+        end = self._least(f.add(first, small(plan.panels_per_block * plan.panel)), small(terms))
+        limit = self._least(f.add(first, small(plan.panel)), end)
+        values, finite = self._fetch(first, limit, small(0), Val("true", BOOL))
+        self._put(values, small(0))
 
         def panel(start: Val, state: list[Val]) -> Sequence[Val]:
-            limit = self._least(f.add(start, number(plan.panel)), end)
+            limit = self._least(f.add(start, small(plan.panel)), end)
             return self._panel(start, limit, end, state)
 
-        state = [number(0), finite]
+        state = [small(0), finite]
         state = panel(first, state) if plan.panels_per_block == 1 else f.loop(first, end, plan.panel, state, panel)
         self._finish(state[1])
 
@@ -132,9 +140,11 @@ class _Block:
         if any(side.copied for side in self.sides):
             f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
         barrier(f)
-        other = scalars.binary(f, "xor", buffer, number(1))
+        other = scalars.binary(f, "xor", buffer, small(1))
         following, its_limit = self._following(at, limit, end)
         values, finite = self._fetch(following, its_limit, other, finite)
+        for side in self.sides:
+            finite = side.check(self._area(side.side, buffer), finite)
         chains = self._compute(buffer, chains)
         self._put(values, other)
         return [other, finite, *chains]
@@ -142,10 +152,10 @@ class _Block:
     def _following(self, at: Val, limit: Val, end: Val) -> tuple[Val, Val]:
         """Where the next step begins and its panel ends; the last step is followed by itself."""
         f, plan = self.f, self.plan
-        after = f.add(at, number(plan.tile.depth))
+        after = f.add(at, small(plan.tile.depth))
         if plan.panels > 1:
             inside = scalars.compare(f, "lt", after, limit)
-            beyond = self._least(f.add(limit, number(plan.panel)), end)
+            beyond = self._least(f.add(limit, small(plan.panel)), end)
             after, limit_after = scalars.select(f, inside, after, limit), scalars.select(f, inside, limit, beyond)
         else:
             limit_after = limit

@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro.ir import index as ix
-from repro.ir.dependence import reads_its_output
-from repro.ir.loops import Apply, Axis, Kernel, Reduce
+from repro.ir.loops import Apply, Axis, Kernel, Load, Reduce
 from repro.machines import Machine
-from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread
+from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
@@ -44,26 +42,30 @@ class Plan:
 
 def plan(kernel: Kernel) -> Plan | None:
     """None where neighbours are not stored side by side, or outputs are not independent and light."""
-    if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or reads_its_output(kernel):
+    if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or not _in_place(kernel):
         return None
     expressions = list(kernel.expressions)
     if any(isinstance(e, Reduce) for e in expressions) or sum(isinstance(e, Apply) for e in expressions) > LIGHT:
         return None
-    beside = [axis for axis in kernel.axes if all(ix.coefficient(s.offset, axis) == 1 for s in kernel.stores)]
-    axis = max(beside, key=lambda axis: axis.extent, default=None)
-    if axis is None:
+    axis = max(kernel.axes, key=lambda axis: (run_width(kernel, axis), axis.extent), default=None)
+    width = 1 if axis is None else run_width(kernel, axis)
+    if axis is None or not axis.extent >= width > 1:
         return None
-    widest = max(buffer.dtype.bytes for buffer in kernel.buffers)
-    width = min(4, 16 // widest)
-    others = tuple(other for other in kernel.axes if other is not axis)
-    return Plan(axis, others, width) if axis.extent >= width > 1 else None
+    return Plan(axis, tuple(other for other in kernel.axes if other is not axis), width)
+
+
+def _in_place(kernel: Kernel) -> bool:
+    """Whether all that is read of what the kernel writes is the very element that the iteration writes."""
+    written = {(store.buffer, store.offset) for store in kernel.stores}
+    read = [(e.buffer, e.offset) for e in kernel.expressions if isinstance(e, Load)]
+    return all(place in written for place in read if kernel.buffers[place[0]].writable)
 
 
 def emit(kernel: Kernel, chosen: Plan, machine: Machine) -> GpuKernel:
     """The code of a kernel, `width` outputs for each thread."""
     f = Function()
     block = block_size(chosen.threads)
-    _Outputs(GpuBody(f, kernel, machine), kernel, chosen).emit(global_thread(f, block))
+    _Outputs(GpuBody(f, kernel, machine), kernel, chosen).emit(global_thread(f, block, chosen.threads))
     f.line("ret void")
     ptx = assemble(kernel, [Entry(symbol(kernel), f, block)], machine)
     launch = Launch(symbol(kernel), blocks_for(chosen.threads, block), block)

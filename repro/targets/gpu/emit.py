@@ -5,7 +5,7 @@ from __future__ import annotations
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
 from repro.machines import Machine
-from repro.targets.gpu import contraction, elementwise, plain, rows, tiles
+from repro.targets.gpu import contraction, elementwise, plain, rows, scatter, tiles
 from repro.targets.gpu.launch import GpuKernel
 
 
@@ -21,6 +21,9 @@ def emit(kernel: Kernel | str, machine: Machine) -> GpuKernel:
     by_rows = rows.plan(parsed)
     if by_rows is not None:
         return rows.emit(parsed, by_rows, machine)
+    by_place = scatter.plan(parsed)
+    if by_place is not None:
+        return scatter.emit(parsed, by_place, machine)
     wide = elementwise.plan(parsed)
     if wide is not None:
         return elementwise.emit(parsed, wide, machine)

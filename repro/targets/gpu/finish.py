@@ -44,7 +44,7 @@ class Finish:
         """A thread's columns that are stored together."""
 
     def store(self, totals: Totals) -> None:
-        if _weight(self.kernel.stores[0].value, self.reduce) > LIGHT:
+        if is_long(self.kernel, self.reduce):
             self._in_loops(totals.in_memory())
             return
         values, columns = totals.all(), self.plan.tile.columns
@@ -125,12 +125,12 @@ class Finish:
             f.when(scalars.compare(f, "lt", place, integer(side.extent)), inside)
 
 
-def _weight(value: Expr, reduce: Reduce) -> int:
-    """Scalar operations between a reduction and what is stored."""
-    seen, stack = set[Expr](), [value]
+def is_long(kernel: Kernel, reduce: Reduce) -> bool:
+    """Whether more than a few scalar operations stand between a reduction and what is stored."""
+    seen, stack = set[Expr](), [kernel.stores[0].value]
     while stack:
         expr = stack.pop()
         if expr not in seen and expr is not reduce:
             seen.add(expr)
             stack.extend(expr.children)
-    return sum(isinstance(expr, Apply) for expr in seen)
+    return sum(isinstance(expr, Apply) for expr in seen) > LIGHT

@@ -15,13 +15,13 @@ from repro.ir.loops import Apply, Kernel, Reduce
 from repro.ir.types import F32, F64, DType
 
 _FORBIDDEN: tuple[tuple[str, str], ...] = (
+    (r"\b(atom|red)\b.*\.(f16|f16x2|bf16|f32|f64)\b", "an atomic on floats"),
     (r"\.approx", "an approximate instruction"),
     (r"\.full", "a division that is not correctly rounded"),
     (r"\.ftz", "an instruction that flushes subnormals"),
     (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)(\.sat)?\.f(16|16x2|32|64)\b", "an operation without a rounding of its own"),
     (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)\.(rz|rm|rp)\.f(16|32|64)\b", "a directed rounding"),
     (r"\b(ex2|lg2|sin|cos|tanh|rsqrt)\.", "a hardware approximation"),
-    (r"\b(atom|red)\b.*\.(f16|f16x2|bf16|f32|f64)\b", "an atomic on floats"),
 )
 _ROUNDED = re.compile(r"\b(?:fma|mad)\.rn\.(f32|f64)\b")
 _CALLED = re.compile(r"\bcall(?:\.uni)?\s*(?:\([^)]*\),\s*)?(\w+)", re.DOTALL)

@@ -46,7 +46,7 @@ class _Joining:
 
     def emit(self) -> None:
         f, (batches, rows, columns, _) = self.f, self.contraction.extents
-        number = global_thread(f, BLOCK)
+        number = global_thread(f, BLOCK, batches * rows * columns)
         inside = scalars.compare(f, "lt", number, integer(batches * rows * columns))
 
         def output() -> None:

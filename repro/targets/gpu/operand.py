@@ -19,7 +19,7 @@ from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.tiles import LANES, THREADS, WARPS, Plan
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
-from repro.targets.llvm.text import Val, element, integer
+from repro.targets.llvm.text import Val, element, integer, vector
 
 
 class Operand:
@@ -37,8 +37,9 @@ class Operand:
         self.watched = contraction.absent_in is not None and contraction.absent_in != side
         """Whether the other operand is blanked: then this one must be finite, or the block takes the exact road."""
         self.by_term = self._run(self.reduce.axes, self.axes) > self._run(self.axes, self.reduce.axes)
-        self.copied = isinstance(self.term, Load) and self.term.dtype is not BOOL and not self.watched
-        self.wide = self.chunk if self.copied and self._wide() else 1
+        self.copied = isinstance(self.term, Load) and self.term.dtype is not BOOL
+        whole = self.chunk if self.copied and self._wide() else 1
+        self.wide = max(1, min(whole, self.lines * self.depth // THREADS))
         """Elements that are copied at a time."""
         self.stride = self.depth + self.chunk if self.by_term else self.lines
         self.elements = self.stride * (self.lines if self.by_term else self.depth)
@@ -60,12 +61,19 @@ class Operand:
         assert isinstance(self.term, Load)
         if self.term.when is not None or self.present is not None:
             return False
-        axes = self.reduce.axes if self.by_term else self.axes
         panels = self.plan.panels == 1 or self.plan.panel % self.chunk == 0
-        if not axes or axes[-1].extent % self.chunk or ix.coefficient(self.term.offset, axes[-1]) != 1:
-            return False
-        rest = ix.add(self.term.offset, ix.scale(axes[-1], -1))
-        return ix.divisible(rest, self.chunk) and (panels or not self.by_term)
+        extent, rest = self._together(self.term.offset, self.reduce.axes if self.by_term else self.axes)
+        whole = extent > 1 and extent % self.chunk == 0 and ix.divisible(rest, self.chunk)
+        return whole and (panels or not self.by_term)
+
+    def _together(self, offset: Expr, axes: Sequence[Axis]) -> tuple[int, Expr]:
+        """How far the last axes run through memory as one, and the offset without them."""
+        extent = 1
+        for axis in reversed(axes):
+            if ix.coefficient(offset, axis) != extent:
+                break
+            offset, extent = ix.add(offset, ix.scale(axis, -extent)), extent * axis.extent
+        return extent, offset
 
     def _places(self, thread: Val, outer: Scope) -> None:
         """Which elements of a step this thread brings: their lines' scopes, their terms, their places."""
@@ -111,14 +119,40 @@ class Operand:
             exists = scalars.compare(self.f, "lt", at, limit) if self.ragged else None
             if exists is not None:
                 at = scalars.select(self.f, exists, at, start)
-            places = self.body.split(scalars.convert(self.f, at, I64), self.reduce.axes)
+            places = self.body.split(scalars.convert(self.f, self._opaque(at), I64), self.reduce.axes)
             scope = Scope(line, dict(zip(self.reduce.axes, places, strict=True)))
             if self.copied:
-                self._copy(scope, exists, self.address(shared, slot))
+                self._copy(scope, line, at, exists, self.address(shared, slot))
                 continue
             value, finite = self._evaluate(scope, exists, finite)
             values.append(value)
         return values, finite
+
+    def _opaque(self, at: Val) -> Val:
+        """A term's number without its range, where it is split: knowing that it is small, LLVM would divide in 16 bits,
+        which takes three times the instructions."""
+        if len(self.reduce.axes) < 2:
+            return at
+        return self.f.let(f'call i32 asm "mov.b32 $0, $1;", "=r,r"({at.typed})', I32)
+
+    def check(self, shared: str, finite: Val) -> Val:
+        """Whether what this thread copied to `shared` is finite too; for an operand that must be."""
+        if not (self.copied and self.watched):
+            return finite
+        f, kind = self.f, vector(element(self.dtype), self.wide)
+        bytes_read = self.wide * self.dtype.bytes
+        for slot in self.slots:
+            address = self.address(shared, slot)
+            value = f.let(f"load {kind}, ptr addrspace(3) {address}, align {bytes_read}", self.dtype, self.wide)
+            for lane in range(self.wide):
+                one = value if self.wide == 1 else f.let(f"extractelement {value.typed}, i64 {lane}", self.dtype)
+                finite = self._still_finite(one, finite)
+        return finite
+
+    def _still_finite(self, value: Val, finite: Val) -> Val:
+        bound = scalars.constant(self.f, self.dtype, 0x7F800000 if self.dtype.bits == 32 else 0x7FF0000000000000, 1)
+        inside = scalars.compare(self.f, "lt", scalars.intrinsic(self.f, "fabs", value), bound)
+        return scalars.binary(self.f, "and", finite, inside)
 
     def put(self, values: Sequence[Val], shared: str) -> None:
         """Store what `fetch` returned."""
@@ -138,12 +172,27 @@ class Operand:
                 kept = value if kept is None else scalars.binary(self.f, "and", kept, value)
         return kept
 
-    def _copy(self, scope: Scope, exists: Val | None, address: str) -> None:
+    def _offset(self, offset: Expr, line: Scope, at: Val, scope: Scope) -> Val:
+        """Of a term; where all terms of a line are one run of memory, without their axes."""
+        extent, rest = self._together(offset, self.reduce.axes)
+        if extent != self.plan.contraction.extents[3]:
+            return self.body.value(offset, scope)
+        return self.f.add(self.body.value(rest, line), scalars.convert(self.f, at, I64))
+
+    @property
+    def direct(self) -> bool:
+        """Whether it is copied, and where its terms lie needs no division."""
+        return self.copied and isinstance(self.term, Load) and (len(self.reduce.axes) == 1 or self._flat(self.term))
+
+    def _flat(self, term: Load) -> bool:
+        return self._together(term.offset, self.reduce.axes)[0] == self.plan.contraction.extents[3]
+
+    def _copy(self, scope: Scope, line: Scope, at: Val, exists: Val | None, address: str) -> None:
         """cp.async; a source of no bytes gives zeros and touches no memory."""
         f, load = self.f, self.term
         assert isinstance(load, Load)
         kept = self._conditions(scope, exists, load.when, self.present)
-        offset = self.body.value(load.offset, scope)
+        offset = self._offset(load.offset, line, at, scope)
         if kept is not None:
             offset = scalars.select(f, kept, offset, integer(0))
         source = self.body.pointer(load.buffer, offset)
@@ -168,9 +217,7 @@ class Operand:
         if kept is not None:
             value = scalars.select(f, kept, value, scalars.constant(f, self.dtype, 0, 1))
         if self.watched:
-            bound = scalars.constant(f, self.dtype, 0x7F800000 if self.dtype.bits == 32 else 0x7FF0000000000000, 1)
-            inside = scalars.compare(f, "lt", scalars.intrinsic(f, "fabs", value), bound)
-            finite = scalars.binary(f, "and", finite, inside)
+            finite = self._still_finite(value, finite)
         return value, finite
 
     # reading a step ─────────────────────────────────────────────────────────────────────────────────

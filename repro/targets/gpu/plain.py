@@ -5,7 +5,15 @@ from __future__ import annotations
 from passes.vectors import choose
 from repro.ir.loops import Kernel
 from repro.machines import Machine
-from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread
+from repro.targets.gpu.body import (
+    Entry,
+    GpuBody,
+    assemble,
+    block_size,
+    blocks_for,
+    global_thread,
+    workspace_as_buffer,
+)
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
@@ -15,12 +23,21 @@ from repro.targets.llvm.text import Function, integer
 
 def emit(kernel: Kernel, machine: Machine) -> GpuKernel:
     """One thread for each work item of the scalar schedule."""
+    part, launch = entry(kernel, machine, symbol(kernel))
+    launches = (launch,) if launch.grid else ()
+    return GpuKernel(assemble(kernel, [part], machine), launches, schedule=f"plain {choose(kernel, machine).text}")
+
+
+def entry(kernel: Kernel, machine: Machine, name: str, workspace: bool = False) -> tuple[Entry, Launch]:
+    """One entry that runs the kernel, and its launch. `workspace`: that is the kernel's last buffer."""
     schedule = choose(kernel, machine)
     items = work_items(kernel, schedule)
     block = block_size(max(items, 1), 128)
     f = Function()
+    if workspace:
+        workspace_as_buffer(f, kernel)
     body = GpuBody(f, kernel, machine)
-    number = global_thread(f, block)
+    number = global_thread(f, block, max(items, 1))
 
     def item() -> None:
         roots = [expr for store in kernel.stores for expr in store.expressions]
@@ -31,6 +48,4 @@ def emit(kernel: Kernel, machine: Machine) -> GpuKernel:
     if items:
         f.when(scalars.compare(f, "lt", number, integer(items)), item)
     f.line("ret void")
-    ptx = assemble(kernel, [Entry(symbol(kernel), f, block)], machine)
-    launches = (Launch(symbol(kernel), blocks_for(items, block), block),) if items else ()
-    return GpuKernel(ptx, launches, schedule=f"plain {schedule.text}")
+    return Entry(name, f, block), Launch(name, blocks_for(items, block), block)

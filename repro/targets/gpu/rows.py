@@ -14,8 +14,10 @@ from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
 from repro.ir.loops import Axis, Expr, Kernel, Load, Rarely, Reduce, topological
 from repro.machines import Machine
-from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, special
+from repro.targets.gpu import plain
+from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, special, workspace_as_buffer
 from repro.targets.gpu.launch import GpuKernel, Launch
+from repro.targets.gpu.leaves import cut
 from repro.targets.gpu.team import Team, cooperative, terms_of
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
@@ -87,9 +89,13 @@ def plan(kernel: Kernel) -> Plan | None:
 
 
 def _hidden(expressions: Sequence[Expr]) -> bool:
-    """Whether a reduction stands where only some threads may go."""
-    seldom = [e.seldom for e in expressions if isinstance(e, Rarely)]
-    return any(isinstance(e, Reduce) for e in topological(seldom))
+    """Whether a reduction stands where only some threads may go, and is not computed before they part."""
+    for expr in expressions:
+        if isinstance(expr, Rarely):
+            before = frozenset(topological([expr.condition, expr.common]))
+            if any(isinstance(e, Reduce) and e not in before for e in topological([expr.seldom])):
+                return True
+    return False
 
 
 def _column(reduce: Reduce, rows: Sequence[Axis]) -> Axis | None:
@@ -104,12 +110,33 @@ def _column(reduce: Reduce, rows: Sequence[Axis]) -> Axis | None:
 
 
 def emit(kernel: Kernel, chosen: Plan, machine: Machine) -> GpuKernel:
-    """The code of a kernel by teams."""
+    """The code of a kernel by teams; a long sum of few rows takes two entries (repro.targets.gpu.leaves)."""
+    name, parts = symbol(kernel), cut(kernel, chosen.rows)
+    if parts is None:
+        part, launch = entry(kernel, chosen, machine, name)
+        return GpuKernel(assemble(kernel, [part], machine), (launch,), schedule=chosen.text)
+    first = _part(parts.sums, machine, f"{name}_leaves")
+    last = _part(parts.rest, machine, name)
+    ptx = assemble(kernel, [first[0], last[0]], machine, workspace=True)
+    return GpuKernel(ptx, (first[1], last[1]), parts.workspace_bytes, f"{chosen.text} leaves apart")
+
+
+def _part(kernel: Kernel, machine: Machine, name: str) -> tuple[Entry, Launch]:
+    """An entry whose last buffer is the workspace."""
+    chosen = plan(kernel)
+    if chosen is None:
+        return plain.entry(kernel, machine, name, workspace=True)
+    return entry(kernel, chosen, machine, name, workspace=True)
+
+
+def entry(kernel: Kernel, chosen: Plan, machine: Machine, name: str, workspace: bool = False) -> tuple[Entry, Launch]:
+    """One entry that runs the kernel, and its launch. `workspace`: that is the kernel's last buffer."""
     f = Function()
+    if workspace:
+        workspace_as_buffer(f, kernel)
     _Rows(f, kernel, chosen, machine).emit()
     f.line("ret void")
-    ptx = assemble(kernel, [Entry(symbol(kernel), f, chosen.block)], machine)
-    return GpuKernel(ptx, (Launch(symbol(kernel), chosen.grid, chosen.block),), schedule=chosen.text)
+    return Entry(name, f, chosen.block), Launch(name, chosen.grid, chosen.block)
 
 
 class _Rows:

@@ -136,7 +136,7 @@ def halved(parts: list[Val], combine: Callable[[Val, Val], Val]) -> Val:
 def shared_array(f: Function, dtype: DType, count: int, role: str) -> str:
     """A named array in shared memory; equal ones are one, so who uses it leaves it behind a barrier."""
     name = f"@{role}_{dtype.name}_{count}"
-    f.declared[f"{name} = internal addrspace(3) global [{count} x {element(dtype)}] undef, align 16"] = None
+    f.declared[f"{name} = internal addrspace(3) global [{count} x {element(dtype)}] undef, align {dtype.bytes}"] = None
     return name
 
 
@@ -245,7 +245,7 @@ class _TeamReduction:
     def _leaves(self, leaf: int, leaves: int) -> Val:
         """Sums of leaves, themselves summed by the rule: leaf i belongs to lane i mod 32."""
         f, team = self.f, self.team
-        if leaves > leaf:
+        if leaves > leaf:  # more than 16 million terms in many rows: each thread for itself
             with team.apart():
                 return reductions.emit(self.body, self.reduce, self.scope)
 

@@ -19,6 +19,8 @@ WARPS = (4, 2)
 LANES = (4, 8)
 MULTIPROCESSORS = 108
 """Of the chip that the cost model has in mind (A100)."""
+WORKSPACE = 256 << 20
+"""Bytes of panel totals, at most."""
 LEAST = 16
 """Rows and columns below which most of a tile would be waste."""
 
@@ -32,6 +34,8 @@ class Tile:
     depth: int
     efficiency: int
     """Fma in a hundred issued instructions, about: how the cost model tells tiles apart."""
+    resident: int = 1
+    """Blocks that a multiprocessor holds at a time, by their registers."""
 
     @property
     def block(self) -> tuple[int, int]:
@@ -39,8 +43,14 @@ class Tile:
         return 16 * self.rows, 16 * self.columns
 
 
-SINGLE = (Tile(8, 16, 8, 92), Tile(8, 8, 16, 90), Tile(8, 4, 16, 80), Tile(4, 8, 16, 80), Tile(4, 4, 16, 68))
-DOUBLE = (Tile(4, 4, 8, 60),)
+SINGLE = (
+    Tile(8, 16, 8, 92, 1),
+    Tile(8, 8, 16, 90, 2),
+    Tile(8, 4, 16, 80, 2),
+    Tile(4, 8, 16, 80, 2),
+    Tile(4, 4, 16, 68, 3),
+)
+DOUBLE = (Tile(4, 4, 8, 60, 2),)
 """Chips for graphics have few f64 units, and the others half as many as for f32: operands never are the limit."""
 
 
@@ -118,7 +128,8 @@ def plan(kernel: Kernel) -> Plan | None:
     if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
         return None
     tiles = SINGLE if contraction.reduce.dtype.bits == 32 else DOUBLE
-    candidates = [made for tile in tiles for made in _splits(contraction, tile)]
+    every = [made for tile in tiles for made in _splits(contraction, tile)]
+    candidates = [made for made in every if made.workspace_bytes <= WORKSPACE]
     costs = [(_cost(made), number) for number, made in enumerate(candidates)]
     return candidates[min(costs)[1]]
 
@@ -135,5 +146,5 @@ def _cost(made: Plan) -> int:
     steps = -(-terms // tile.depth)
     work = tile.rows * tile.columns * (tile.depth * steps + 32) * 100 // tile.efficiency
     waves = -(-made.grid // MULTIPROCESSORS)
-    joining = 0 if made.splits == 1 else 4000 + 24 * made.totals // (MULTIPROCESSORS * THREADS)
+    joining = 0 if made.splits == 1 else 4000 + made.totals // 512
     return waves * (work + 600) + joining

@@ -1,0 +1,202 @@
+"""Programs on a GPU that PyTorch holds too, so that both sides are timed on one stream by one clock.
+
+The code is launched through the driver's own interface (ctypes on libcuda) in PyTorch's context and on its stream;
+memory is PyTorch's. A program is a straight run of launches, so that it can be captured as a CUDA graph like anything
+of PyTorch's.
+"""
+
+# pyright: reportMissingImports=false
+# PyTorch is an extra, and may not be installed.
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from repro.errors import EXIT_INCOMPLETE, InternalError, ReproError
+from repro.ir.program import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    TEMPORARY,
+    Branch,
+    Call,
+    Commit,
+    CountedLoop,
+    Program,
+    Step,
+    While,
+)
+from repro.ir.types import Array
+from repro.machines import SM_80
+from repro.targets.gpu import GpuKernel, Launch, emit
+
+_MORE_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
+
+
+Launcher = Callable[[Launch, Sequence[Any]], None]
+"""Runs one of a kernel's launches on arguments: memory, and integers for scalars."""
+
+
+class Device(Protocol):
+    """Memory and launches; memory is whatever the device takes for a buffer."""
+
+    def upload(self, data: Array) -> Any: ...
+    def empty(self, size: int) -> Any: ...
+    def part(self, memory: Any, start: int, size: int) -> Any: ...
+    def load(self, code: GpuKernel) -> Launcher: ...
+
+
+class Cuda:
+    """The device that PyTorch has chosen. Raises ReproError (exit code 3) where there is none."""
+
+    def __init__(self) -> None:
+        self.torch = _torch()
+        self.torch.zeros(1, device="cuda")  # makes the context that the driver's calls below stand in
+        self._driver = ctypes.CDLL("libcuda.so.1")
+
+    @property
+    def name(self) -> str:
+        return str(self.torch.cuda.get_device_name())
+
+    def upload(self, data: Array) -> Any:
+        return self.torch.from_numpy(np.ascontiguousarray(data).reshape(-1).view(np.uint8).copy()).cuda()
+
+    def empty(self, size: int) -> Any:
+        return self.torch.empty(max(size, 16), dtype=self.torch.uint8, device="cuda")
+
+    def part(self, memory: Any, start: int, size: int) -> Any:
+        return memory[start : start + size]
+
+    def _check(self, status: int, what: str) -> None:
+        if status != 0:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(status, ctypes.byref(text))
+            raise ReproError(f"the CUDA driver refuses {what}", found=(text.value or b"?").decode())
+
+    def load(self, code: GpuKernel) -> Launcher:
+        module = ctypes.c_void_p()
+        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), code.ptx.encode() + b"\0"), "the PTX")
+        functions = {launch.symbol: self._function(module, launch) for launch in code.launches}
+
+        def run(launch: Launch, arguments: Sequence[Any]) -> None:
+            values = [ctypes.c_uint64(each if isinstance(each, int) else each.data_ptr()) for each in arguments]
+            addresses = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+            stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
+            sizes = (launch.grid, 1, 1, launch.block, 1, 1, launch.shared_bytes)
+            status = self._driver.cuLaunchKernel(functions[launch.symbol], *sizes, stream, addresses, None)
+            self._check(status, f"to launch {launch.symbol}")
+
+        return run
+
+    def _function(self, module: ctypes.c_void_p, launch: Launch) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        name = launch.symbol.encode()
+        self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name), launch.symbol)
+        if launch.shared_bytes > 48 << 10:
+            status = self._driver.cuFuncSetAttribute(function, _MORE_SHARED, launch.shared_bytes)
+            self._check(status, f"{launch.shared_bytes} bytes of shared memory for {launch.symbol}")
+        return function
+
+    def graph(self, run: Callable[[], object]) -> Callable[[], None]:
+        """The run as one launch: a CUDA graph, captured after a first run that loads what is loaded late."""
+        run()
+        self.torch.cuda.synchronize()
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph):
+            run()
+        return graph.replay
+
+    def seconds(self, run: Callable[[], object], repeats: int) -> float:
+        """Of one run, by events around several."""
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(repeats):
+            run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / repeats
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise _nothing("PyTorch is not installed") from None
+    if not torch.cuda.is_available():
+        raise _nothing("PyTorch finds no CUDA device")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return torch
+
+
+def _nothing(reason: str) -> ReproError:
+    instead = "python -m benchmarks.gpu_static says what can be said without one"
+    return ReproError("no GPU is there to measure", found=reason, next=instead, exit_code=EXIT_INCOMPLETE)
+
+
+class Loaded:
+    """A program's kernels and memory on a device; parameters start at values given or at zero."""
+
+    def __init__(self, device: Device, program: Program, parameters: Sequence[Array] = ()) -> None:
+        self.device, self.program = device, program
+        self.codes = [emit(kernel, SM_80) for kernel in program.kernels]
+        self.kernels = [device.load(code) for code in self.codes]
+        self.workspace = device.empty(max((code.workspace_bytes for code in self.codes), default=0))
+        self.arena = device.empty(program.arena_bytes)
+        self.buffers = [self._buffer(number, parameters) for number in range(len(program.buffers))]
+
+    def _buffer(self, number: int, parameters: Sequence[Array]) -> Any:
+        buffer = self.program.buffers[number]
+        match buffer.role:
+            case "constant":
+                return self.device.upload(np.frombuffer(self.program.constants[buffer.position], np.uint8))
+            case "temporary":
+                return self.device.part(self.arena, buffer.position, buffer.nbytes)
+            case "parameter" if parameters:
+                return self.device.upload(parameters[buffer.position])
+            case _:
+                return self.device.upload(np.zeros(buffer.nbytes, np.uint8))
+
+    def of(self, role: str, position: int) -> int:
+        """The number of a buffer by what it is."""
+        assert role in (INPUT, OUTPUT, PARAMETER, CONSTANT, TEMPORARY)
+        found = [n for n, each in enumerate(self.program.buffers) if (each.role, each.position) == (role, position)]
+        return found[0]
+
+    def give(self, inputs: Sequence[Array]) -> None:
+        for position, array in enumerate(inputs):
+            self.buffers[self.of(INPUT, position)] = self.device.upload(array)
+
+    def output(self, position: int = 0) -> Any:
+        return self.buffers[self.of(OUTPUT, position)]
+
+    def run(self) -> None:
+        """Every launch of the program, in order."""
+        self._steps(self.program.steps, [])
+
+    def _steps(self, steps: Sequence[Step], counters: list[int]) -> None:
+        for step in steps:
+            match step:
+                case Call():
+                    self._call(step, counters)
+                case CountedLoop():
+                    for at in range(step.count):
+                        self._steps(step.body, [*counters, at])
+                case Commit():  # indices here are all in range: nothing is refused
+                    self._steps(step.body, counters)
+                case While() | Branch():
+                    raise InternalError("the benchmark's programs decide nothing on the way")
+
+    def _call(self, step: Call, counters: list[int]) -> None:
+        code, launch = self.codes[step.kernel], self.kernels[step.kernel]
+        buffers = [self.buffers[number] for number in step.buffers]
+        scalars = [counters[depth] for depth in step.scalars]
+        extra = [self.workspace] if code.workspace_bytes else []
+        for each in code.launches:
+            launch(each, [*buffers, *scalars, *extra])

@@ -1,0 +1,124 @@
+"""What can be said of the GPU's code where no GPU is: registers, spills, the share of fma in inner loops, and floors.
+
+    python -m benchmarks.gpu_static [--chip sm_80] [--device A100] [--layers 12] [--markdown]
+
+Every kernel of the cases and of a GPT's training step is emitted and assembled by ptxas (which must be on the PATH).
+The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass). A floor is
+the least time by bytes and operations (repro.targets.gpu.floor): no measurement, and no promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.gpu_cases import CASES, GPT, gpt_step
+from repro.ir.loops import Kernel
+from repro.ir.program import Call, Program, walk
+from repro.machines import SM_80
+from repro.machines.devices import DEVICES, Device
+from repro.targets.gpu import GpuKernel, emit
+from repro.targets.gpu.floor import work
+from repro.targets.gpu.ptxas import Resources, assemble
+from repro.targets.gpu.sass import hottest_loop
+
+COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "floor", "bound")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel: how it is run, what its hottest entry takes, and its floor in microseconds."""
+
+    what: str
+    kernel: Kernel
+    code: GpuKernel
+    used: tuple[Resources, ...]
+    share: float | None
+    floor: float
+    bound: str
+
+    @property
+    def spilled(self) -> int:
+        return sum(each.spill_stores + each.spill_loads for each in self.used)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        registers = "/".join(str(each.registers) for each in self.used)
+        share = "" if self.share is None else f"{self.share:.1%}"
+        name, floor = "k_" + self.kernel.digest[:8], f"{self.floor:.0f} us"
+        return (self.what, name, self.code.schedule, registers, str(self.spilled), share, floor, self.bound)
+
+
+def measured(what: str, kernel: Kernel, ptxas: str, chip: str, device: Device) -> Row:
+    code = emit(kernel, SM_80)
+    made = assemble(code.ptx, ptxas, chip)
+    loops = [loop for name in made.entries if (loop := hottest_loop(made.cubin, name)) is not None]
+    best = max(loops, key=lambda loop: loop.fma, default=None)
+    needed = work(kernel)
+    used = tuple(made.entries[launch.symbol] for launch in code.launches if launch.symbol in made.entries)
+    share = None if best is None else best.share
+    return Row(what, kernel, code, used, share, needed.seconds(device) * 1e6, needed.bound(device))
+
+
+def case_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
+    for case in CASES:
+        for kernel in case.program().kernels:
+            yield measured(f"{case.name}: {case.what}", kernel, ptxas, chip, device)
+
+
+def step_rows(program: Program, ptxas: str, chip: str, device: Device) -> list[tuple[int, Row]]:
+    """Calls of each kernel of a program, and the kernel; those with the most time in their floors first."""
+    calls = [0] * len(program.kernels)
+    for step in walk(program.steps):
+        if isinstance(step, Call):
+            calls[step.kernel] += 1
+    rows = [measured("", kernel, ptxas, chip, device) for kernel in program.kernels]
+    return sorted(zip(calls, rows, strict=True), key=lambda pair: -pair[0] * pair[1].floor)
+
+
+def show(title: str, rows: list[tuple[str, ...]], markdown: bool) -> None:
+    if markdown:
+        lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        sys.stdout.write(f"\n{title}\n\n" + "\n".join(lines) + "\n")
+        return
+    table = Table(*COLUMNS, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chip", default="sm_80", help="whose machine code to look at")
+    parser.add_argument("--device", default="A100", choices=sorted(DEVICES), help="whose floors to work out")
+    parser.add_argument("--layers", type=int, default=GPT["layers"])
+    parser.add_argument("--most", type=int, default=16, help="kernels of the step to show")
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args(words)
+    ptxas, device = shutil.which("ptxas"), DEVICES[options.device]
+    if ptxas is None:
+        sys.stderr.write("ptxas is not on the PATH: there is nothing to report\n")
+        return 3
+    rows = [row.cells for row in case_rows(ptxas, options.chip, device)]
+    show(f"cases, {options.chip}, floors on {device.name}", rows, options.markdown)
+    step = step_rows(gpt_step({**GPT, "layers": options.layers}).program, ptxas, options.chip, device)
+    shown = [(f"{calls} calls", *row.cells[1:]) for calls, row in step[: options.most]]
+    title = f"GPT step, {options.layers} layers: the {len(shown)} kernels with most in their floors"
+    show(title, shown, options.markdown)
+    total = sum(calls * row.floor for calls, row in step) / 1e3
+    spilled = [row.cells[1] for _, row in step if row.spilled]
+    count = sum(calls for calls, _ in step)
+    sys.stdout.write(f"\n{len(step)} kernels, {count} calls; floors add up to {total:.1f} ms on {device.name}; ")
+    sys.stdout.write(f"kernels that spill: {', '.join(spilled) or 'none'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

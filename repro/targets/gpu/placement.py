@@ -1,0 +1,50 @@
+"""Where a program's buffers lie on a device: one block for what a run needs, one for what stays between runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY, Program
+
+ALIGNMENT = 256
+"""Bytes; what the driver's allocations are aligned to, so that every buffer is."""
+_LASTING = (PARAMETER, CONSTANT)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`offsets` by buffer in its block; `lasting` are the buffers of parameters and constants."""
+
+    offsets: tuple[int, ...]
+    lasting: frozenset[int]
+    workspace: int
+    """Offset of the workspace in the block of the run."""
+    run_bytes: int
+    lasting_bytes: int
+    shares: tuple[tuple[str, int], ...]
+    """Bytes by what they are for, the most first."""
+
+
+def placed(program: Program, workspace_bytes: int) -> Placement:
+    """Temporaries first, where the program's plan has them; then the workspace, inputs and outputs."""
+    ends = {"run": _up(program.arena_bytes), "lasting": 0}
+    shares = {"temporaries": program.arena_bytes, "workspace": workspace_bytes}
+    workspace = ends["run"]
+    ends["run"] += _up(workspace_bytes)
+    offsets: list[int] = []
+    for buffer in program.buffers:
+        if buffer.role == TEMPORARY:
+            offsets.append(buffer.position)
+            continue
+        block = "lasting" if buffer.role in _LASTING else "run"
+        offsets.append(ends[block])
+        ends[block] += _up(buffer.nbytes)
+        name = {PARAMETER: "parameters", CONSTANT: "constants", INPUT: "inputs", OUTPUT: "outputs"}[buffer.role]
+        shares[name] = shares.get(name, 0) + buffer.nbytes
+    lasting = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.role in _LASTING)
+    most = sorted(((name, size) for name, size in shares.items() if size), key=lambda each: (-each[1], each[0]))
+    return Placement(tuple(offsets), lasting, workspace, ends["run"], ends["lasting"], tuple(most))
+
+
+def _up(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

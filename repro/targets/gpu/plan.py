@@ -1,0 +1,130 @@
+"""A program as the host of a device sees it: runs of launches that nothing interrupts, and what it must decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While
+from repro.targets.gpu.launch import GpuKernel, Launch
+
+MOST_CAPTURED = 20_000
+"""Launches of one graph: a counted loop that would make more of them is the host's."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One launch with its buffers; `scalars` are values of counters, None where a loop of the host has them: the depth
+    is in `depths` beside it."""
+
+    kernel: int
+    launch: Launch
+    buffers: tuple[int, ...]
+    scalars: tuple[int | None, ...]
+    depths: tuple[int, ...]
+    workspace: bool
+
+
+@dataclass(eq=False)
+class Straight:
+    """Launches in order. `open`: some take counters of a loop of the host, so they cannot be a graph."""
+
+    launches: list[Bound] = field(default_factory=list[Bound])
+    open: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """A loop of the host: `count` times, or up to so many as long as a condition is true."""
+
+    count: int
+    condition: int | None
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One side, by a byte that the host reads."""
+
+    condition: int
+    then: tuple[Node, ...]
+    otherwise: tuple[Node, ...]
+
+
+Node = Straight | Repeat | Choice
+
+
+def planned(program: Program, kernels: Sequence[GpuKernel], most: int = MOST_CAPTURED) -> tuple[Node, ...]:
+    """The whole program; one `Straight` where no step depends on data and no loop is too long."""
+    return _Planner(kernels, most).nodes(program.steps, ())
+
+
+class _Planner:
+    """Counters are values where loops are unrolled, None where the host runs them."""
+
+    def __init__(self, kernels: Sequence[GpuKernel], most: int) -> None:
+        self.kernels, self.most = kernels, most
+
+    def nodes(self, steps: Sequence[Step], counters: tuple[int | None, ...]) -> tuple[Node, ...]:
+        found: list[Node] = []
+        for step in steps:
+            for node in self._step(step, counters):
+                last = found[-1] if found else None
+                if isinstance(node, Straight) and isinstance(last, Straight) and self._joins(last, node):
+                    last.launches += node.launches
+                    last.open |= node.open
+                else:
+                    found.append(node)
+        return tuple(found)
+
+    def _joins(self, left: Straight, right: Straight) -> bool:
+        return left.open == right.open and len(left.launches) + len(right.launches) <= self.most
+
+    def _step(self, step: Step, counters: tuple[int | None, ...]) -> tuple[Node, ...]:
+        match step:
+            case Call():
+                return (self._call(step, counters),)
+            case CountedLoop():
+                return self._loop(step, counters)
+            case While():
+                return (Repeat(step.limit, step.condition, self.nodes(step.body, (*counters, None))),)
+            case Branch():
+                sides = (self.nodes(side, counters) for side in (step.then, step.otherwise))
+                return (Choice(step.condition, *sides),)
+            case Commit(refused=None):
+                return self.nodes(step.body, counters)
+            case Commit(refused=refused):
+                assert refused is not None
+                return (Choice(refused, (), self.nodes(step.body, counters)),)
+
+    def _call(self, call: Call, counters: tuple[int | None, ...]) -> Straight:
+        kernel = self.kernels[call.kernel]
+        scalars = tuple(counters[depth] for depth in call.scalars)
+        workspace = kernel.workspace_bytes > 0
+        depths = call.scalars
+        launches = [Bound(call.kernel, each, call.buffers, scalars, depths, workspace) for each in kernel.launches]
+        return Straight(launches, None in scalars)
+
+    def _loop(self, loop: CountedLoop, counters: tuple[int | None, ...]) -> tuple[Node, ...]:
+        """Unrolled where that is one run of launches, short enough."""
+        size = self._size(loop.body)
+        if size is not None and size * loop.count <= self.most:
+            every = [self.nodes(loop.body, (*counters, at)) for at in range(loop.count)]
+            return tuple(node for nodes in every for node in nodes)
+        return (Repeat(loop.count, None, self.nodes(loop.body, (*counters, None))),)
+
+    def _size(self, steps: Sequence[Step]) -> int | None:
+        """Launches of steps; None where they depend on data."""
+        total = 0
+        for step in steps:
+            match step:
+                case Call():
+                    total += len(self.kernels[step.kernel].launches)
+                case CountedLoop():
+                    inner = self._size(step.body)
+                    if inner is None:
+                        return None
+                    total += step.count * inner
+                case _:
+                    return None
+        return total

@@ -1,0 +1,284 @@
+"""A program on a device: memory once, code once, and a run as few launches as its control flow allows.
+
+The first run launches kernel by kernel and waits for each, so that one that fails is named. From the second on every
+stretch of launches without a decision in it is a CUDA graph: a training step without index checks is one launch. State
+stays on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from repro.errors import EXIT_INCOMPLETE, InternalError, ReproError
+from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, Program
+from repro.ir.types import Array
+from repro.targets.gpu.driver import OUT_OF_MEMORY, Driver, DriverError
+from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.placement import Placement, placed
+from repro.targets.gpu.plan import MOST_CAPTURED, Bound, Choice, Node, Repeat, Straight, planned
+
+
+class DeviceExecutable:
+    """A program with its kernels' code on a device. Not to be used by two threads at once."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Sequence[GpuKernel],
+        parameters: Sequence[Array],
+        driver: Driver,
+        most_captured: int = MOST_CAPTURED,
+    ) -> None:
+        """Raises ReproError where the device has too little memory, or refuses the code."""
+        self.program, self.kernels, self.driver = program, tuple(kernels), driver
+        workspace = max((kernel.workspace_bytes for kernel in kernels), default=0)
+        self._placement = placed(program, workspace)
+        self._plan = planned(program, kernels, most_captured)
+        self._modules: list[Any] = []
+        self._functions: dict[tuple[int, str], Any] = {}
+        self._graphs: dict[int, Any] = {}
+        self._blocks: list[int] = []
+        self._checked = False
+        self._times: dict[int, float] | None = None
+        self._unplaced: dict[int, Array] = {}
+        """Parameters that the program has no buffer for."""
+        self._numbers = {
+            (buffer.role, buffer.position): number
+            for number, buffer in enumerate(program.buffers)
+            if buffer.role in (INPUT, OUTPUT, PARAMETER)
+        }
+        try:
+            with self._device():
+                self._run_block, self._lasting_block = self._allocated(self._placement)
+                self._events = driver.event(), driver.event()
+                self._load()
+                self._fill(parameters)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def _device(self) -> Generator[None]:
+        """The device's context meanwhile; what fails on the device is an error for the user."""
+        try:
+            with self.driver.current():
+                yield
+        except DriverError as error:
+            raise _failed("the device fails", error) from None
+
+    # ── setting up ──
+
+    def _allocated(self, placement: Placement) -> tuple[int, int]:
+        for nbytes in (placement.run_bytes, placement.lasting_bytes):
+            try:
+                self._blocks.append(self.driver.allocate(nbytes))
+            except DriverError as error:
+                if error.number != OUT_OF_MEMORY:
+                    raise _failed("the device's memory cannot be had", error) from None
+                raise self._too_little(placement) from None
+        return self._blocks[0], self._blocks[1]
+
+    def _too_little(self, placement: Placement) -> ReproError:
+        shares = ", ".join(f"{name} {size:,}" for name, size in placement.shares)
+        held = sum((placement.run_bytes, placement.lasting_bytes)[: len(self._blocks)])
+        return ReproError(
+            f"{self.driver.device.name} has too little memory for the program",
+            found=f"{self.driver.free_bytes() + held:,} bytes free",
+            expected=f"{placement.run_bytes + placement.lasting_bytes:,} bytes: {shares}",
+            next="build with --memory-budget, or for a smaller batch",
+            exit_code=EXIT_INCOMPLETE,
+        )
+
+    def _load(self) -> None:
+        limit = self.driver.shared_limit()
+        for number, kernel in enumerate(self.kernels):
+            if not kernel.launches:
+                continue
+            name = kernel.launches[0].symbol
+            try:
+                module = self.driver.load_module(kernel.ptx)
+                self._modules.append(module)
+                for each in kernel.launches:
+                    if each.shared_bytes > limit:
+                        raise ReproError(
+                            f"{self.driver.device.name} has too little shared memory for kernel {each.symbol}",
+                            found=f"{limit:,} bytes for a block",
+                            expected=f"{each.shared_bytes:,}",
+                            exit_code=EXIT_INCOMPLETE,
+                        )
+                    function = self.driver.function(module, each.symbol, each.shared_bytes)
+                    self._functions[number, each.symbol] = function
+            except DriverError as error:
+                raise _failed(f"the driver refuses the code of kernel {name}", error) from None
+
+    def _fill(self, parameters: Sequence[Array]) -> None:
+        for number, buffer in enumerate(self.program.buffers):
+            if buffer.role == CONSTANT:
+                self._upload(number, np.frombuffer(self.program.constants[buffer.position], np.uint8))
+        for position, value in enumerate(parameters):
+            self._set(position, value)
+        self._wait("constants and parameters")
+
+    # ── memory ──
+
+    def _address(self, number: int) -> int:
+        block = self._lasting_block if number in self._placement.lasting else self._run_block
+        return block + self._placement.offsets[number]
+
+    def _upload(self, number: int, value: Array) -> Array:
+        """Gives what must be kept until the stream is synchronised."""
+        data = np.ascontiguousarray(value).reshape(-1)
+        if data.nbytes != self.program.buffers[number].nbytes:
+            raise InternalError(f"buffer {number} has {self.program.buffers[number].nbytes} bytes, not {data.nbytes}")
+        self.driver.upload(self._address(number), data.ctypes.data, data.nbytes)
+        return data
+
+    def _download(self, number: int) -> Array:
+        """Filled once the stream is synchronised."""
+        buffer = self.program.buffers[number]
+        found = np.empty(buffer.elements, buffer.dtype.storage)
+        self.driver.download(found.ctypes.data, self._address(number), found.nbytes)
+        return found
+
+    def _set(self, position: int, value: Array) -> None:
+        number = self._numbers.get((PARAMETER, position))
+        if number is None:
+            self._unplaced[position] = value
+        else:
+            kept = self._upload(number, value)
+            self._wait(f"parameter {position}")
+            del kept
+
+    def set_parameter(self, position: int, value: Array) -> None:
+        with self._device():
+            self._set(position, value.reshape(-1).copy())
+
+    def parameter(self, position: int) -> Array | None:
+        """A copy, read back from the device."""
+        number = self._numbers.get((PARAMETER, position))
+        if number is None:
+            return self._unplaced.get(position)
+        with self._device():
+            found = self._download(number)
+            self._wait(f"parameter {position}")
+        return found
+
+    # ── running ──
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        with self._device():
+            kept = [
+                self._upload(self._numbers[INPUT, position], value)
+                for position, value in enumerate(inputs)
+                if (INPUT, position) in self._numbers
+            ]
+            self._nodes(self._plan, ())
+            self._checked = True
+            positions = sorted(position for role, position in self._numbers if role == OUTPUT)
+            outputs = [self._download(self._numbers[OUTPUT, position]) for position in positions]
+            self._wait("the run")
+            del kept
+        return outputs
+
+    def _nodes(self, nodes: Sequence[Node], counters: tuple[int, ...]) -> None:
+        for node in nodes:
+            match node:
+                case Straight():
+                    self._straight(node, counters)
+                case Choice():
+                    side = node.then if self._true(node.condition) else node.otherwise
+                    self._nodes(side, counters)
+                case Repeat():
+                    at = 0
+                    while at < node.count and (node.condition is None or self._true(node.condition)):
+                        self._nodes(node.body, (*counters, at))
+                        at += 1
+
+    def kernel_seconds(self, inputs: Sequence[Array]) -> dict[int, float]:
+        """Seconds of all launches of each kernel, by position, in one run that launches them one by one."""
+        self._times = {}
+        try:
+            self.run(inputs)
+            return self._times
+        finally:
+            self._times = None
+
+    def _timed(self, bound: Bound, counters: tuple[int, ...], times: dict[int, float]) -> None:
+        start, end = self._events
+        self.driver.record(start)
+        self._launch(bound, counters)
+        self.driver.record(end)
+        times[bound.kernel] = times.get(bound.kernel, 0.0) + self.driver.seconds(start, end)
+
+    def _straight(self, node: Straight, counters: tuple[int, ...]) -> None:
+        if not node.launches:
+            return
+        if self._times is not None:
+            for each in node.launches:
+                self._timed(each, counters, self._times)
+            return
+        if node.open or not self._checked:
+            for each in node.launches:
+                self._launch(each, counters)
+                if not self._checked:
+                    self._wait(f"kernel {each.launch.symbol}")
+            return
+        graph = self._graphs.get(id(node))
+        if graph is None:
+            made: list[Any] = []
+            with self.driver.captured(made):
+                for each in node.launches:
+                    self._launch(each, counters)
+            graph = self._graphs[id(node)] = made[0]
+        self.driver.launch_graph(graph)
+
+    def _launch(self, bound: Bound, counters: tuple[int, ...]) -> None:
+        """The host's own counters are those of the outermost loops that it runs, in order of their depth."""
+        arguments = [self._address(number) for number in bound.buffers]
+        arguments += [
+            counters[depth] if value is None else value
+            for value, depth in zip(bound.scalars, bound.depths, strict=True)
+        ]
+        if bound.workspace:
+            arguments.append(self._run_block + self._placement.workspace)
+        each = bound.launch
+        function = self._functions[bound.kernel, each.symbol]
+        try:
+            self.driver.launch(function, each.grid, each.block, each.shared_bytes, arguments)
+        except DriverError as error:
+            raise _failed(f"kernel {each.symbol} cannot be launched", error) from None
+
+    def _true(self, number: int) -> bool:
+        """Element 0 of a bool buffer: the host waits for it."""
+        byte = np.empty(1, np.uint8)
+        self.driver.download(byte.ctypes.data, self._address(number), 1)
+        self._wait("a condition")
+        return bool(byte[0])
+
+    def _wait(self, what: str) -> None:
+        try:
+            self.driver.synchronise()
+        except DriverError as error:
+            raise _failed(f"the device fails in {what}", error) from None
+
+    def close(self) -> None:
+        """Give the device's memory and code back. What a broken device says to that does not matter."""
+        try:
+            with self.driver.current():
+                for graph in self._graphs.values():
+                    self.driver.destroy_graph(graph)
+                for module in self._modules:
+                    self.driver.unload(module)
+                for block in self._blocks:
+                    self.driver.release(block)
+        except DriverError:
+            pass
+        self._graphs, self._modules, self._blocks = {}, [], []
+
+
+def _failed(what: str, error: DriverError) -> ReproError:
+    return ReproError(what, found=str(error), next="see the device's own messages: dmesg, nvidia-smi")

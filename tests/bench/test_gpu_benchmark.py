@@ -1,0 +1,90 @@
+"""The GPU benchmark without a GPU: it says so; its programs run as meant on a device that is the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import gpu, gpu_device
+from benchmarks.gpu_cases import CASES, Case, gpt_step
+from benchmarks.gpu_device import Launcher, Loaded
+from repro.errors import ReproError
+from repro.ir.types import Array
+from repro.numerics.host_mode import exact_arithmetic
+from repro.targets import interpreter
+from repro.targets.gpu import GpuKernel, Launch
+from repro.targets.gpu.interpreter.grid import launch
+from repro.targets.gpu.interpreter.memory import Window
+
+SMALL = {"layers": 1, "width": 16, "heads": 2, "tokens": 8, "batch": 2, "vocabulary": 11}
+
+
+class Interpreted:
+    """A device whose memory is NumPy's."""
+
+    def upload(self, data: Array) -> Any:
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8).copy()
+
+    def empty(self, size: int) -> Any:
+        return np.zeros(max(size, 16), np.uint8)
+
+    def part(self, memory: Any, start: int, size: int) -> Any:
+        return memory[start : start + size]
+
+    def load(self, code: GpuKernel) -> Launcher:
+        def run(each: Launch, arguments: Sequence[Any]) -> None:
+            windows = [a if isinstance(a, int) else Window(f"a{n}", a) for n, a in enumerate(arguments)]
+            with exact_arithmetic():
+                launch(code.ptx, each, windows)
+
+        return run
+
+
+def test_without_a_device_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def none() -> Any:
+        raise gpu_device._nothing("this is a test")
+
+    monkeypatch.setattr(gpu_device, "_torch", none)
+    assert gpu.main([]) == 3
+    shown = capsys.readouterr().err
+    assert "no GPU is there to measure" in shown and "benchmarks.gpu_static" in shown
+    with pytest.raises(ReproError, match="no GPU"):
+        gpu_device.Cuda()
+
+
+def _small(case: Case) -> Case:
+    """The case with every extent cut down, and none that was the same made different."""
+    shapes = {name: tuple(min(extent, 24) for extent in shape) for name, shape in case.shapes.items()}
+    return Case(case.name, case.what, shapes, case.build, case.torch, case.dot)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case_runs_as_its_program_means(case: Case) -> None:
+    small = _small(case)
+    if case.name == "convolution":
+        small = Case(case.name, "", {"x": (2, 3, 9, 9), "w": (4, 3, 3, 3)}, case.build, case.torch)
+    program, inputs = small.program(), gpu.drawn(small)
+    loaded = Loaded(Interpreted(), program)
+    loaded.give(inputs)
+    loaded.run()
+    (wanted,) = interpreter.run(program, inputs)
+    assert loaded.output().tobytes() == wanted.tobytes()
+
+
+def test_a_step_runs_as_its_program_means() -> None:
+    made = gpt_step(SMALL)
+    generator = np.random.default_rng(1)
+    ids = generator.integers(0, SMALL["vocabulary"], (SMALL["batch"], SMALL["tokens"]))
+    labels = generator.integers(0, SMALL["vocabulary"], ids.size)
+    loaded = Loaded(Interpreted(), made.program, made.initial)
+    loaded.give([ids, labels])
+    loaded.run()
+    state = [np.array(value).reshape(-1) for value in made.initial]
+    wanted = interpreter.run(made.program, [ids, labels], state)
+    assert loaded.output().tobytes() == wanted[0].tobytes()
+    assert any(value.tobytes() != first.tobytes() for value, first in zip(state, made.initial, strict=True))
+    for position, value in enumerate(state):
+        assert loaded.buffers[loaded.of("parameter", position)].tobytes() == value.tobytes()

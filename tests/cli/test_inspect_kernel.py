@@ -1,0 +1,74 @@
+"""`inspect --kernel`: a kernel's loops, PTX, registers and floor, from an artifact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import repro
+from repro import cli, driver
+from repro.errors import ReproError
+from repro.machines.devices import DEVICES
+from repro.targets.gpu.floor import work
+from tests.cli.conftest import INPUTS, MODEL
+from tests.targets.test_contraction_tiles import matmul
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpu") / "mlp.repro"
+    repro.build(MODEL, folder, inputs=repro.read_npz(INPUTS), targets=["gpu"])
+    return folder
+
+
+def kernels(folder: Path) -> list[str]:
+    config = driver.inspect(folder)["config"]
+    assert isinstance(config, dict)
+    targets = config["targets"]
+    return [k["kernel"] for t in targets if t["name"] == "gpu" for e in t["entries"] for k in e["kernels"]]
+
+
+def test_every_kernel_is_shown(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = kernels(artifact)
+    assert found
+    for digest in found:
+        name = "k_" + digest.removeprefix("sha256:")[:16]
+        assert cli.main(["inspect", str(artifact), "--kernel", name]) == 0
+        shown = capsys.readouterr().out
+        assert "kernel {" in shown and f".visible .entry {name}(" in shown and "floor on A100" in shown
+        assert "no record of a device" in shown
+        assert cli.main(["inspect", str(artifact), "--kernel", digest, "--json", "--device", "H100"]) == 0
+        content = json.loads(capsys.readouterr().out)
+        assert content["floor"]["device"] == "H100" and content["floor"]["nanoseconds"] > 0
+        if shutil.which("ptxas"):
+            assert content["assembled"][name]["registers"] > 0 and content["assembled"][name]["spill_stores"] == 0
+
+
+def test_what_is_not_there_is_named(artifact: Path) -> None:
+    with pytest.raises(ReproError, match="no kernel has this name"):
+        driver.inspect_kernel(artifact, "k_feed")
+    with pytest.raises(ReproError, match="several kernels"):
+        driver.inspect_kernel(artifact, "k_")
+    with pytest.raises(ReproError, match="no code for this target"):
+        driver.inspect_kernel(artifact, kernels(artifact)[0], "tpu-sim")
+    with pytest.raises(ReproError, match="no such device"):
+        driver.inspect_kernel(artifact, kernels(artifact)[0], device="abacus")
+
+
+def test_a_record_of_a_device_is_shown(artifact: Path, tmp_path: Path) -> None:
+    digest = kernels(artifact)[0]
+    record = tmp_path / "device.json"
+    record.write_text(json.dumps({"kernels": {digest: 1234}}, separators=(",", ":")))
+    assert driver.inspect_kernel(artifact, digest, record=record)["measured_nanoseconds"] == 1234
+
+
+def test_the_floor_of_a_dot() -> None:
+    """2 m n k operations, and each matrix once."""
+    needed = work(matmul(4096, 4096, 4096))
+    assert needed.f32 == 2 * 4096**3 and needed.f64 == 0 and needed.bytes == 3 * 4096**2 * 4
+    assert needed.bound(DEVICES["A100"]) == "f32"
+    assert needed.seconds(DEVICES["A100"]) == pytest.approx(2 * 4096**3 / 19.5e12)
+    assert work(matmul(1, 4096, 4096)).bound(DEVICES["A100"]) == "bytes"

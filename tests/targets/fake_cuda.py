@@ -1,0 +1,271 @@
+"""A stand-in for libcuda: its calls with their arguments as ctypes pass them, over host memory, kernels interpreted.
+
+It checks what the driver's documentation demands: a current context, live handles, copies inside of one allocation, a
+stream that is synchronised before the host reads what was downloaded, nothing but launches while a graph is captured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from repro.ir.types import Array
+from repro.numerics.host_mode import exact_arithmetic
+from repro.targets.gpu.interpreter.grid import decoded, launch
+from repro.targets.gpu.interpreter.memory import Window
+from repro.targets.gpu.launch import Launch
+
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS = 1, 2, 218, 500, 700
+BASE = 0x7F00_0000_0000
+
+
+class Function:
+    """One entry of the library: it takes the attributes that ctypes functions have."""
+
+    def __init__(self, body: Callable[..., int]) -> None:
+        self.body = body
+        self.argtypes: tuple[Any, ...] = ()
+        self.restype: Any = None
+
+    def __call__(self, *arguments: Any) -> int:
+        assert len(arguments) == len(self.argtypes), (self.body.__name__, arguments)
+        return self.body(*arguments)
+
+
+class FakeCuda:
+    """`failing` gives the number that a call says instead of running, by name; `sizes` the bytes of each buffer that
+    kernels see from an address on, for the interpreter's bounds."""
+
+    def __init__(self, memory: int = 1 << 32, capability: tuple[int, int] = (8, 0), devices: int = 1) -> None:
+        self.memory, self.capability, self.devices = memory, capability, devices
+        self.calls: list[str] = []
+        self.failing: dict[str, int] = {}
+        self.bad_kernel = ""
+        self.allocations: dict[int, Array] = {}
+        self.modules: dict[int, str] = {}
+        self.functions: dict[int, tuple[str, str]] = {}
+        self.graphs: dict[int, list[tuple[str, Launch, list[int]]]] = {}
+        self.captured: list[tuple[str, Launch, list[int]]] | None = None
+        self.sticky = 0
+        self.contexts = 0
+        self._next = 1000
+
+    def __getattr__(self, name: str) -> Function:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        body = getattr(type(self), f"_{name}", None)
+        if body is None:
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            if name in self.failing:
+                return self.failing[name]
+            if self.captured is not None:
+                assert name in ("cuLaunchKernel", "cuStreamEndCapture"), f"{name} while a graph is captured"
+            return body(self, *arguments) or 0
+
+        function = Function(call)
+        self.__dict__[name] = function
+        return function
+
+    def count(self, name: str) -> int:
+        return self.calls.count(name)
+
+    def _handle(self, place: Any) -> int:
+        self._next += 1
+        place._obj.value = self._next
+        return self._next
+
+    # ── the device ──
+
+    def _cuInit(self, flags: int) -> int:
+        assert flags == 0
+        return 0
+
+    def _cuDriverGetVersion(self, place: Any) -> None:
+        place._obj.value = 12080
+
+    def _cuDeviceGetCount(self, place: Any) -> None:
+        place._obj.value = self.devices
+
+    def _cuDeviceGet(self, place: Any, ordinal: int) -> None:
+        place._obj.value = ordinal
+
+    def _cuDeviceGetName(self, text: Any, size: int, device: Any) -> None:
+        text.value = b"Fake A100"
+
+    def _cuDeviceGetAttribute(self, place: Any, attribute: int, device: Any) -> None:
+        place._obj.value = {75: self.capability[0], 76: self.capability[1], 97: 166912, 16: 108}[attribute]
+
+    def _cuDeviceTotalMem_v2(self, place: Any, device: Any) -> None:
+        place._obj.value = self.memory
+
+    def _cuDevicePrimaryCtxRetain(self, place: Any, device: int) -> None:
+        self._handle(place)
+
+    def _cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
+        pass
+
+    def _cuCtxPushCurrent_v2(self, context: Any) -> None:
+        self.contexts += 1
+
+    def _cuCtxPopCurrent_v2(self, place: Any) -> None:
+        self.contexts -= 1
+
+    # ── memory ──
+
+    def _used(self) -> int:
+        return sum(array.size for array in self.allocations.values())
+
+    def _cuMemGetInfo_v2(self, free: Any, total: Any) -> None:
+        free._obj.value, total._obj.value = self.memory - self._used(), self.memory
+
+    def _cuMemAlloc_v2(self, place: Any, nbytes: int) -> int:
+        assert self.contexts > 0 and nbytes > 0
+        if self._used() + nbytes > self.memory:
+            return OUT_OF_MEMORY
+        place._obj.value = BASE + len(self.allocations) * (1 << 36)
+        self.allocations[place._obj.value] = np.full(nbytes, 0xA5, np.uint8)
+        return 0
+
+    def _cuMemFree_v2(self, address: int) -> None:
+        del self.allocations[address]
+
+    def bytes_at(self, address: int, nbytes: int) -> Array:
+        for start, array in self.allocations.items():
+            if start <= address and address + nbytes <= start + array.size:
+                return array[address - start : address - start + nbytes]
+        raise AssertionError(f"{nbytes} bytes at {address:#x} are in no allocation")
+
+    def _cuMemcpyHtoDAsync_v2(self, address: int, host: int, nbytes: int, stream: Any) -> int:
+        assert self.contexts > 0
+        ctypes.memmove(self.bytes_at(address, nbytes).ctypes.data, host, nbytes)
+        return self.sticky
+
+    def _cuMemcpyDtoHAsync_v2(self, host: int, address: int, nbytes: int, stream: Any) -> int:
+        assert self.contexts > 0
+        ctypes.memmove(host, self.bytes_at(address, nbytes).ctypes.data, nbytes)
+        return self.sticky
+
+    # ── code ──
+
+    def _cuStreamCreate(self, place: Any, flags: int) -> None:
+        assert flags == 1 and self.contexts > 0
+        self._handle(place)
+
+    def _cuStreamSynchronize(self, stream: Any) -> int:
+        return self.sticky
+
+    def _cuStreamDestroy_v2(self, stream: Any) -> None:
+        pass
+
+    def _cuModuleLoadDataEx(self, place: Any, image: bytes, count: int, options: Any, values: Any) -> int:
+        assert image.endswith(b"\0") and list(options) == [5, 6] and count == 2
+        text = image[:-1].decode()
+        if ".version" not in text:
+            ctypes.memmove(values[0], b"ptxas says: no version\0", 23)
+            return INVALID_PTX
+        self.modules[self._handle(place)] = text
+        return 0
+
+    def _cuModuleGetFunction(self, place: Any, module: Any, name: bytes) -> int:
+        text = self.modules[module.value]
+        if name.decode() not in decoded(text):
+            return NOT_FOUND
+        self.functions[self._handle(place)] = (text, name.decode())
+        return 0
+
+    def _cuModuleUnload(self, module: Any) -> None:
+        del self.modules[module.value]
+
+    def _cuFuncSetAttribute(self, function: Any, attribute: int, value: int) -> None:
+        assert attribute == 8 and 48 << 10 < value <= 166912
+
+    def _cuLaunchKernel(self, function: Any, *rest: Any) -> int:
+        gx, gy, gz, bx, by, bz, shared, _, addresses, extra = rest
+        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, None) and gx > 0 and bx > 0
+        text, symbol = self.functions[function.value]
+        count = len(decoded(text)[symbol].parameters)
+        assert len(addresses) == count
+        values = [ctypes.c_uint64.from_address(addresses[n]).value for n in range(count)]
+        work = (text, Launch(symbol, gx, bx, shared), values)
+        if self.captured is not None:
+            self.captured.append(work)
+            return 0
+        return self._execute(work)
+
+    def _execute(self, work: tuple[str, Launch, list[int]]) -> int:
+        text, chosen, values = work
+        if chosen.symbol == self.bad_kernel:
+            self.sticky = ILLEGAL_ADDRESS
+            return 0
+        windows: dict[int, Window] = {}
+        arguments: list[Window | int] = []
+        for value in values:
+            found = next(((s, a) for s, a in self.allocations.items() if s <= value < s + a.size), None)
+            if found is None:
+                arguments.append(value if value < 1 << 63 else value - (1 << 64))
+                continue
+            start, array = found
+            if value not in windows:
+                windows[value] = Window(f"{value:#x}", array[value - start :])
+            arguments.append(windows[value])
+        with exact_arithmetic():
+            launch(text, chosen, arguments)
+        return 0
+
+    # ── graphs ──
+
+    def _cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> None:
+        assert mode == 1
+        self.captured = []
+
+    def _cuStreamEndCapture(self, stream: Any, place: Any) -> None:
+        assert self.captured is not None
+        self.graphs[self._handle(place)] = self.captured
+        self.captured = None
+
+    def _cuGraphInstantiateWithFlags(self, place: Any, graph: Any, flags: int) -> None:
+        self.graphs[self._handle(place)] = self.graphs[graph.value]
+
+    def _cuGraphDestroy(self, graph: Any) -> None:
+        del self.graphs[graph.value]
+
+    def _cuGraphLaunch(self, graph: Any, stream: Any) -> int:
+        for work in self.graphs[graph.value]:
+            self._execute(work)
+        return 0
+
+    def _cuGraphExecDestroy(self, graph: Any) -> None:
+        del self.graphs[graph.value]
+
+    # ── time, errors ──
+
+    def _cuEventCreate(self, place: Any, flags: int) -> None:
+        self._handle(place)
+
+    def _cuEventRecord(self, event: Any, stream: Any) -> None:
+        pass
+
+    def _cuEventSynchronize(self, event: Any) -> None:
+        pass
+
+    def _cuEventElapsedTime(self, place: Any, start: Any, end: Any) -> None:
+        place._obj.value = 2.5
+
+    def _cuEventDestroy_v2(self, event: Any) -> None:
+        pass
+
+    def _cuGetErrorName(self, number: int, place: Any) -> int:
+        names = {2: b"CUDA_ERROR_OUT_OF_MEMORY", 218: b"CUDA_ERROR_INVALID_PTX", 700: b"CUDA_ERROR_ILLEGAL_ADDRESS"}
+        if number not in names:
+            return INVALID_VALUE
+        place._obj.value = names[number]
+        return 0
+
+    def _cuGetErrorString(self, number: int, place: Any) -> int:
+        return INVALID_VALUE

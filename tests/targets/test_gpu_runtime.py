@@ -1,0 +1,300 @@
+"""The device's runtime against a stand-in for libcuda: what it calls, in which order, and what its errors say.
+
+No device is met here: bits come from the interpreter behind the stand-in, so they prove addresses, arguments and order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from golden import bless
+from passes import pipeline
+from repro.artifact import golden
+from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.ir import index as ix
+from repro.ir.loops import BufferParameter, Kernel, Scalar, Store, apply, convert, load
+from repro.ir.program import INPUT, OUTPUT, PARAMETER, TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, Program
+from repro.ir.types import BOOL, F32, I64, Array, to_storage
+from repro.machines import SM_80
+from repro.targets.gpu import emit
+from repro.targets.gpu.driver import Driver, obstacle, opened
+from repro.targets.gpu.interpreter.executable import InterpretedExecutable
+from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.placement import placed
+from repro.targets.gpu.plan import Choice, Repeat, Straight, planned
+from repro.targets.gpu.runtime import DeviceExecutable
+from tests.targets.fake_cuda import FakeCuda
+
+
+@cache
+def entry(case: str, name: str) -> tuple[Program, tuple[GpuKernel, ...], tuple[Array, ...], tuple[Array, ...]]:
+    """Program, kernels, inputs and parameters of a golden case's entry."""
+    found = next(each for each in bless.entries(bless.cases()[case]) if each.name == name)
+    graph = found.graph
+    program = pipeline.run(graph, found.locations, found.updates).program
+    drawn = golden.draw(graph.arguments, golden.index_limits(graph), 0)
+    inputs = tuple(to_storage(array, kind.dtype) for array, kind in zip(drawn, graph.arguments, strict=True))
+    kernels = tuple(emit(kernel, SM_80) for kernel in program.kernels)
+    return program, kernels, inputs, tuple(slot.initial.reshape(-1) for slot in found.parameters)
+
+
+def opened_fake(**options: object) -> tuple[FakeCuda, Driver]:
+    library = FakeCuda(**options)  # pyright: ignore[reportArgumentType]
+    driver = opened(library)
+    assert isinstance(driver, Driver), driver
+    return library, driver
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [("digits_mlp", "infer"), ("digits_mlp_trained", "gradients"), ("digits_mlp_trained", "train_step")],
+)
+def test_three_runs_are_those_of_the_interpreter(case: str, name: str) -> None:
+    """The first run launches kernels, the second captures graphs, the third launches them; state stays where it is."""
+    program, kernels, inputs, parameters = entry(case, name)
+    library, driver = opened_fake()
+    device = DeviceExecutable(program, kernels, parameters, driver)
+    model = InterpretedExecutable(program, kernels, parameters)
+    for number in range(3):
+        wanted = [array.tobytes() for array in model.run(inputs)]
+        assert [array.tobytes() for array in device.run(inputs)] == wanted, number
+        for position in range(len(parameters)):
+            left, right = device.parameter(position), model.parameter(position)
+            assert left is not None and right is not None
+            assert left.tobytes() == right.tobytes()
+    uploads = library.count("cuMemcpyHtoDAsync_v2")
+    device.run(inputs)
+    assert library.count("cuMemcpyHtoDAsync_v2") - uploads == len(inputs)
+    device.close()
+    assert not library.allocations and not library.modules and not library.graphs
+    assert library.contexts == 0
+
+
+def test_a_training_step_is_one_graph_and_one_for_its_commit() -> None:
+    """Its labels are indices that are checked: the commit waits for the verdict, which the host reads."""
+    program, kernels, inputs, parameters = entry("digits_mlp_trained", "train_step")
+    library, driver = opened_fake()
+    device = DeviceExecutable(program, kernels, parameters, driver)
+    device.run(inputs)
+    first = library.count("cuLaunchKernel")
+    assert first > 50
+    assert library.count("cuGraphLaunch") == 0
+    assert library.count("cuStreamSynchronize") > first  # each kernel is waited for
+    for _ in range(2):
+        library.calls.clear()
+        device.run(inputs)
+        assert library.count("cuGraphLaunch") == 2
+        assert library.count("cuStreamSynchronize") == 2
+    assert library.count("cuLaunchKernel") == 0
+    names = [name for name in library.calls if not name.startswith("cuCtx")]
+    outputs = sum(buffer.role == OUTPUT for buffer in program.buffers)
+    assert names == [
+        *["cuMemcpyHtoDAsync_v2"] * len(inputs), "cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize",
+        "cuGraphLaunch", *["cuMemcpyDtoHAsync_v2"] * outputs, "cuStreamSynchronize",
+    ]  # fmt: skip
+
+
+def test_a_program_without_decisions_is_one_graph() -> None:
+    program, kernels, inputs, parameters = entry("digits_mlp_trained", "infer")
+    library, driver = opened_fake()
+    device = DeviceExecutable(program, kernels, parameters, driver)
+    for _ in range(3):
+        library.calls.clear()
+        device.run(inputs)
+    assert library.count("cuGraphLaunch") == 1
+    assert library.count("cuStreamSynchronize") == 1
+    assert library.count("cuLaunchKernel") == 0
+
+
+def test_set_parameter_reaches_the_device() -> None:
+    program, kernels, inputs, parameters = entry("digits_mlp", "infer")
+    _, driver = opened_fake()
+    device = DeviceExecutable(program, kernels, parameters, driver)
+    model = InterpretedExecutable(program, kernels, parameters)
+    other = parameters[0] * np.float32(2)
+    for executable in (device, model):
+        executable.set_parameter(0, other)
+    assert device.run(inputs)[0].tobytes() == model.run(inputs)[0].tobytes()
+    found = device.parameter(0)
+    assert found is not None and found.tobytes() == other.tobytes()
+
+
+# ── control flow ────────────────────────────────────────────────────────────────────────────────────
+
+
+def add_counter() -> Kernel:
+    """b1 = b0 + counter, of four f32."""
+    i = ix.axis(0, 4)
+    value = apply("add", load(F32, 0, i), convert(Scalar(I64, (0, 1000), ()), F32))
+    buffers = (BufferParameter(F32, 4, False), BufferParameter(F32, 4, True))
+    return Kernel(buffers, (1000,), (i,), 0, (Store(1, i, value),))
+
+
+def small(steps: tuple[object, ...], condition: bool = False) -> Program:
+    """Buffers: an input, an output, two temporaries, a bool input, a parameter."""
+    buffers = (
+        Buffer(F32, 4, INPUT, 0), Buffer(F32, 4, OUTPUT, 0), Buffer(F32, 4, TEMPORARY, 0),
+        Buffer(F32, 4, TEMPORARY, 64), Buffer(BOOL, 1, INPUT, 1), Buffer(F32, 4, PARAMETER, 0),
+    )  # fmt: skip
+    return Program((add_counter(),), buffers, (), steps, 128)  # pyright: ignore[reportArgumentType]
+
+
+LOOP = CountedLoop(3, (Call(0, (0, 2), (0,)), CountedLoop(2, (Call(0, (2, 1), (1,)),))))
+LONG = CountedLoop(7, (Call(0, (0, 2), (0,)), Call(0, (2, 1), (0,))))
+CHOICE = Branch(4, (LOOP,), (Call(0, (0, 1), ()),))
+
+
+def launched(program: Program, most: int) -> tuple[object, ...]:
+    return planned(program, [emit(kernel, SM_80) for kernel in program.kernels], most)
+
+
+def test_counted_loops_are_unrolled_up_to_a_limit() -> None:
+    (node,) = launched(small((LOOP,)), 9)
+    assert isinstance(node, Straight)
+    assert [each.scalars for each in node.launches] == [(0,), (0,), (1,), (1,), (0,), (1,), (2,), (0,), (1,)]
+    (node,) = launched(small((LOOP,)), 8)
+    assert isinstance(node, Repeat) and (node.count, node.condition) == (3, None)
+    assert [type(each) for each in node.body] == [Straight, Straight]
+    opened_part, inner = node.body
+    assert isinstance(opened_part, Straight) and isinstance(inner, Straight)
+    assert opened_part.open and not inner.open
+    assert [each.scalars for each in inner.launches] == [(0,), (1,)]
+
+
+def test_a_long_run_of_launches_is_several_graphs() -> None:
+    nodes = launched(small((LOOP, LOOP, LOOP)), 9)
+    assert [len(node.launches) for node in nodes if isinstance(node, Straight)] == [9, 9, 9]
+
+
+def test_a_commit_waits_for_its_condition() -> None:
+    call = Call(0, (0, 5), (0,))
+    (node,) = launched(small((CountedLoop(1, (call,)),)), 9)
+    free = launched(small((Commit(None, (CountedLoop(1, (call,)),)),)), 9)
+    assert isinstance(node, Straight) and [type(each) for each in free] == [Straight]
+    (asked,) = launched(small((Commit(4, (CountedLoop(1, (call,)),)),)), 9)
+    assert isinstance(asked, Choice) and asked.then == () and len(asked.otherwise) == 1
+
+
+@pytest.mark.parametrize("most", [100, 3, 1])
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_hosts_control_flow(most: int, chosen: bool) -> None:
+    body = (CountedLoop(2, (Branch(4, (LOOP,), (LONG,)),)), Commit(4, (CountedLoop(2, (Call(0, (2, 5), (0,)),)),)))
+    program = small(body)
+    inputs = [np.arange(4, dtype=np.float32), np.array([chosen])]
+    kernels = [emit(kernel, SM_80) for kernel in program.kernels]
+    library, driver = opened_fake()
+    device = DeviceExecutable(program, kernels, [np.ones(4, np.float32)], driver, most)
+    model = InterpretedExecutable(program, kernels, [np.ones(4, np.float32)])
+    for _ in range(3):
+        assert device.run(inputs)[0].tolist() == model.run(inputs)[0].tolist()
+        left, right = device.parameter(0), model.parameter(0)
+        assert left is not None and right is not None
+        assert left.tolist() == right.tolist()
+    assert (library.count("cuGraphLaunch") > 0) == (most == 100 or (most == 3 and not chosen))
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_host_without_a_driver_says_so() -> None:
+    import ctypes
+
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        assert obstacle() == "no NVIDIA driver: libcuda.so.1 is not installed"
+    else:
+        assert obstacle() is None or "libcuda" not in str(obstacle())
+
+
+def test_a_device_that_is_too_old_says_so() -> None:
+    assert opened(FakeCuda(capability=(7, 5))) == (
+        "Fake A100 has compute capability 7.5; the code is for 8.0 and later"
+    )
+
+
+def test_a_driver_without_devices_says_so() -> None:
+    found = opened(FakeCuda(devices=0))
+    assert isinstance(found, str) and "no such device" in found
+    library = FakeCuda()
+    library.failing["cuInit"] = 100
+    found = opened(library)
+    assert isinstance(found, str) and "cuInit says error 100" in found
+
+
+def test_too_little_memory_says_what_it_is_for() -> None:
+    program, kernels, _, parameters = entry("digits_mlp_trained", "train_step")
+    library, driver = opened_fake(memory=100_000)
+    with pytest.raises(ReproError, match="Fake A100 has too little memory") as caught:
+        DeviceExecutable(program, kernels, parameters, driver)
+    error = caught.value
+    assert error.exit_code == EXIT_INCOMPLETE
+    assert error.found == "100,000 bytes free"
+    placement = placed(program, max(kernel.workspace_bytes for kernel in kernels))
+    assert error.expected is not None
+    assert error.expected.startswith(f"{placement.run_bytes + placement.lasting_bytes:,} bytes: ")
+    assert f"temporaries {program.arena_bytes:,}" in error.expected and "parameters " in error.expected
+    assert not library.allocations
+
+
+def test_memory_that_is_short_for_parameters_alone_is_given_back() -> None:
+    program, kernels, _, parameters = entry("digits_mlp_trained", "train_step")
+    library, driver = opened_fake(memory=placed(program, 8).run_bytes + 1000)
+    with pytest.raises(ReproError, match="too little memory") as caught:
+        DeviceExecutable(program, kernels, parameters, driver)
+    assert caught.value.found == f"{library.memory:,} bytes free"
+    assert not library.allocations
+
+
+def test_a_kernel_that_fails_is_named() -> None:
+    program, kernels, inputs, parameters = entry("digits_mlp", "infer")
+    library, driver = opened_fake()
+    device = DeviceExecutable(program, kernels, parameters, driver)
+    library.bad_kernel = kernels[1].launches[0].symbol
+    with pytest.raises(ReproError, match=f"the device fails in kernel {library.bad_kernel}") as caught:
+        device.run(inputs)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(caught.value)
+    device.close()
+
+
+def test_a_failure_in_a_graph_is_an_error() -> None:
+    program, kernels, inputs, parameters = entry("digits_mlp", "infer")
+    library, driver = opened_fake()
+    device = DeviceExecutable(program, kernels, parameters, driver)
+    device.run(inputs)
+    library.bad_kernel = kernels[0].launches[0].symbol
+    with pytest.raises(ReproError, match="the device fails"):
+        device.run(inputs)
+    library.failing["cuStreamBeginCapture_v2"] = 1
+    with pytest.raises(ReproError, match="the device fails"):
+        DeviceExecutable(program, kernels, parameters, driver).run(inputs)
+
+
+def test_code_that_the_driver_refuses_comes_with_its_log() -> None:
+    program, kernels, _, parameters = entry("digits_mlp", "infer")
+    broken = (replace(kernels[0], ptx="nonsense"), *kernels[1:])
+    library, driver = opened_fake()
+    with pytest.raises(ReproError, match="the driver refuses the code of kernel k_") as caught:
+        DeviceExecutable(program, broken, parameters, driver)
+    assert "ptxas says: no version" in str(caught.value)
+    assert not library.allocations and not library.modules
+
+
+def test_shared_memory_beyond_the_device_is_an_error() -> None:
+    program, kernels, _, parameters = entry("digits_mlp", "infer")
+    large = replace(kernels[0], launches=(replace(kernels[0].launches[0], shared_bytes=200_000),))
+    _, driver = opened_fake()
+    with pytest.raises(ReproError, match="too little shared memory"):
+        DeviceExecutable(program, (large, *kernels[1:]), parameters, driver)
+
+
+def test_events_give_seconds() -> None:
+    _, driver = opened_fake()
+    start, end = driver.event(), driver.event()
+    driver.record(start)
+    driver.record(end)
+    assert driver.seconds(start, end) == pytest.approx(0.0025)
