@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from passes.collapse import rebuilt
+from passes.rename import rebuilt
 from repro.ir import index as ix
 from repro.ir.loops import (
     TRUE,

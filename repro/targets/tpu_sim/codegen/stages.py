@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from passes.collapse import rebuilt
+from passes.rename import rebuilt
 from repro.ir import index as ix
 from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Store, apply, const, load, topological
 from repro.ir.types import DType
