@@ -19,6 +19,11 @@ from repro.machines import Machine
 ITEM_ELEMENTS = 8192
 """Outputs that one work item computes along the vector axis, where a row need not stay whole."""
 
+BAND = 8
+"""Vectors of sums side by side: where rows lie far apart, longer runs of each are read at once."""
+BAND_OPERATIONS = 24
+"""A band's operands need all registers: more than this is no sum of little work."""
+
 _UNIT = 64
 _LATENCY = 4
 """Steps of one accumulator wait for each other."""
@@ -34,7 +39,17 @@ def choose(kernel: Kernel, machine: Machine) -> Schedule:
     costs = [(model.cost(position), -number) for number, position in enumerate(candidates)]
     position = candidates[-min(costs)[1]]
     width = 1 if position is None else model.width(kernel.axes[position])
+    if position is not None and _sums_across(kernel, kernel.axes[position], width * BAND):
+        width *= BAND
     return _cut(kernel, position, width)
+
+
+def _sums_across(kernel: Kernel, axis: Axis, width: int) -> bool:
+    """Whether the kernel is sums of little work whose terms lie in rows along the axis, in whole bands of the width."""
+    reductions = [e for e in kernel.expressions if isinstance(e, Reduce)]
+    across = [e for e in reductions if isinstance(e.order, Lanes) and axis in e.free]
+    light = sum(isinstance(e, Apply) for e in kernel.expressions) <= BAND_OPERATIONS
+    return len(across) == len(reductions) > 0 and light and axis.extent % width == 0
 
 
 def _cut(kernel: Kernel, position: int | None, width: int) -> Schedule:
