@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from passes.rename import rewritten
 from repro.ir import index as ix
 from repro.ir.loops import Affine, Axis, Expr, IndexOp, Reduce, Scalar, topological
 from repro.ops.record import Nest
@@ -115,33 +116,13 @@ def _divided(nest: Nest) -> tuple[Axis, int] | None:
     return next(iter(least.items()), None)
 
 
-def _split(nest: Nest, axis: Axis, divisor: int, fresh: int) -> Nest:
+def split(nest: Nest, axis: Axis, divisor: int) -> Nest:
     """axis -> outer * divisor + inner, everywhere: quotients and remainders become plain strides."""
+    fresh = _fresh(nest)
     outer, inner = ix.axis(fresh, axis.extent // divisor), ix.axis(fresh + 1, divisor)
-    memo: dict[Expr, Expr] = {axis: ix.add(ix.scale(outer, divisor), inner)}
-
-    def visit(expr: Expr) -> Expr:
-        found = memo.get(expr)
-        if found is None:
-            children = tuple(visit(child) for child in expr.children)
-            found = memo[expr] = rebuilt(expr, children)
-        return found
-
     axes = tuple(each for one in nest.axes for each in ((outer, inner) if one is axis else (one,)))
-    when = None if nest.when is None else visit(nest.when)
-    return Nest(axes, nest.serial, visit(nest.offset), visit(nest.value), when)
-
-
-def rebuilt(expr: Expr, children: tuple[Expr, ...]) -> Expr:
-    """The expression over other children, its indices in their normal form."""
-    if isinstance(expr, Axis) or children == expr.children:
-        return expr
-    if isinstance(expr, Affine):
-        terms = (ix.scale(child, k) for child, k in zip(children, expr.coefficients, strict=True))
-        return ix.add(ix.number(expr.constant), *terms)
-    if isinstance(expr, IndexOp):
-        return (ix.floordiv if expr.op == "floordiv" else ix.mod)(children[0], expr.divisor)
-    return type(expr)(expr.dtype, expr.fields, children)
+    offset, value, *when = rewritten(roots(nest), {axis: ix.add(ix.scale(outer, divisor), inner)})
+    return Nest(axes, nest.serial, offset, value, when[0] if when else None)
 
 
 def _fresh(nest: Nest) -> int:
@@ -153,7 +134,7 @@ def collapse(nest: Nest) -> Nest:
     """The same iterations, in the same order, over axes that no index divides, and as few of them as may be."""
     nest = _drop_unit_axes(nest)
     while (found := _divided(nest)) is not None:
-        nest = _drop_unit_axes(_split(nest, *found, _fresh(nest)))
+        nest = _drop_unit_axes(split(nest, *found))
     while True:
         expressions = tuple(topological(roots(nest)))
         for outer, inner in _candidates(nest, expressions):

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from passes import operands
-from passes.collapse import collapse, roots
+from passes.collapse import collapse, roots, split
 from passes.fuse import Fusion, fuse
+from passes.loop_bodies import MANY
 from passes.plan import plan
-from passes.rename import renumber_buffers, substitute
+from passes.rename import renumber_buffers, renumber_scalars, substitute
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.contraction import find
@@ -54,6 +55,8 @@ class Builder:
     constants: dict[bytes, int] = field(default_factory=dict[bytes, int])
     loops: list[int] = field(default_factory=list[int])
     """Extents of the loops around the step being built."""
+    changing: list[tuple[int, frozenset[int]]] = field(default_factory=list[tuple[int, frozenset[int]]])
+    """What each of these loops may write: the buffers from a number on, which are made in it, and its results."""
 
     def buffer(self, dtype: DType, elements: int, role: str, position: int) -> int:
         self.buffers.append(Buffer(dtype, elements, role, position))
@@ -106,17 +109,32 @@ class _KernelBuilder:
         nest = collapse(replace(nest, offset=self.offset(target, nest.offset)))
         found: list[Call] = []
         for side in (0, 1):
-            store = Store(0, nest.offset, nest.value, nest.when)
-            contraction = find(Kernel((), (), nest.axes, nest.serial, (store,)))
-            if contraction is None or side not in operands.awkward(contraction):
+            contraction = find(_bare(nest))
+            if contraction is None or not operands.awkward(contraction, side, self.invariant(contraction.terms[side])):
                 continue
-            term, axes = contraction.terms[side], operands.places(contraction, side)
+            invariant = self.invariant(contraction.terms[side])
+            tile = operands.tiled(contraction, side) if invariant else None
+            if tile is not None:
+                nest = nest if tile.extent == operands.TILE else split(nest, tile, operands.TILE)
+                contraction = find(_bare(nest)) or contraction
+            term, axes = contraction.terms[side], operands.places(contraction, side, tile is not None)
             packed = self.builder.temporary(TensorType(term.dtype, tuple(axis.extent for axis in axes)))
             place = ix.linear(axes, packed.type.shape)
             found.append(self._call(collapse(Nest(axes, 0, place, term)), packed))
             read = load(term.dtype, self.local(packed.buffer), place)
             nest = collapse(replace(nest, value=substitute(nest.value, term, read)))
         return [*found, self._call(nest, target)]
+
+    def invariant(self, term: Expr) -> bool:
+        """Whether a loop of many iterations stands around the kernel, and all give the term the same value."""
+        if not self.builder.changing or self.builder.loops[-1] < MANY:
+            return False
+        first, written = self.builder.changing[-1]
+        numbers = {local: number for number, local in self.buffers.items()}
+        parts = list(topological([term]))
+        read = [numbers[each.buffer] for each in parts if isinstance(each, Load)]
+        counts = any(isinstance(each, Scalar) for each in parts)
+        return not counts and all(buffer < first and buffer not in written for buffer in read)
 
     def _call(self, nest: Nest, target: Place) -> Call:
         """Buffers are renumbered by first use in the nest alone."""
@@ -130,11 +148,20 @@ class _KernelBuilder:
         parameters = tuple(
             BufferParameter(buffer.dtype, buffer.elements, position == stored) for position, buffer in enumerate(owned)
         )
-        offset, value, *when = renumber_buffers(roots(nest), renumbered)
+        loops = list(self.scalars)
+        counters = sorted({each.position for each in topological(roots(nest)) if isinstance(each, Scalar)})
+        flat = renumber_scalars(roots(nest), {position: number for number, position in enumerate(counters)})
+        offset, value, *when = renumber_buffers(flat, renumbered)
         store = Store(stored, offset, value, when[0] if when else None)
-        extents = tuple(self.builder.loops[loop] for loop in self.scalars)
+        used_loops = tuple(loops[position] for position in counters)
+        extents = tuple(self.builder.loops[loop] for loop in used_loops)
         kernel = Kernel(parameters, extents, nest.axes, nest.serial, (store,))
-        return Call(self.builder.kernel(kernel), buffers, tuple(self.scalars))
+        return Call(self.builder.kernel(kernel), buffers, used_loops)
+
+
+def _bare(nest: Nest) -> Kernel:
+    """The nest as a kernel without buffers: enough to look at its shape."""
+    return Kernel((), (), nest.axes, nest.serial, (Store(0, nest.offset, nest.value, nest.when),))
 
 
 class _Region:
@@ -320,12 +347,14 @@ def _lower_loop(region: _Region, node: Node, targets: Sequence[Place]) -> None:
     region.builder.loops.append(node["count"])
     rows = [_row(place, depth) for place in sequences]
     arguments: list[Place | int] = [depth, *targets[:carried], *rows, *places[carried + scanned :]]
+    region.builder.changing.append((len(region.builder.buffers), frozenset(target.buffer for target in targets)))
     fresh = [region.builder.temporary(target.type) for target in targets[:carried]]
     stacked = [_row(target, depth) for target in targets[carried:]]
     body = _Region(region.builder, node.regions[0], arguments, {})
     body.lower((*fresh, *stacked))
     for source, target in zip(fresh, targets, strict=False):
         body.copy(source, target)
+    region.builder.changing.pop()
     region.builder.loops.pop()
     region.steps.append(CountedLoop(node["count"], tuple(body.steps)))
 
@@ -341,11 +370,13 @@ def _lower_while(region: _Region, node: Node, targets: Sequence[Place]) -> None:
     depth = len(region.builder.loops)
     region.builder.loops.append(node["limit"])
     arguments: list[Place | int] = [depth, *targets, *places[len(targets) :]]
+    region.builder.changing.append((len(region.builder.buffers), frozenset(target.buffer for target in targets)))
     fresh = [region.builder.temporary(target.type) for target in targets]
     body = _Region(region.builder, node.regions[0], arguments, {})
     body.lower(fresh)
     for source, target in zip(fresh, targets, strict=True):
         body.copy(source, target)
+    region.builder.changing.pop()
     region.builder.loops.pop()
     region.steps.append(While(targets[0].buffer, node["limit"], tuple(body.steps)))
 

@@ -1,16 +1,18 @@
 """Calls that compute element by element over the same elements, as one: what one writes the next needs not read again.
 
-Of an optimizer's update it makes one kernel for each weight, which reads and writes every element once.
+Of an optimizer's update it makes one kernel for each weight, which reads and writes every element once; of a recurrent
+cell's gates, state and outputs one as well.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from passes.rename import renumber_buffers, rewritten
+from passes.rename import renumber_buffers, renumber_scalars, rewritten
 from repro.ir import index as ix
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Load, Reduce, Store, load, topological
+from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Load, Reduce, Scalar, Store, load, topological
 from repro.ir.program import Buffer, Call
 
 MOST_EXPRESSIONS = 4000
@@ -19,10 +21,12 @@ MOST_EXPRESSIONS = 4000
 
 @dataclass(frozen=True)
 class Elementwise:
-    """A kernel with the program's numbers of its buffers: axes, and stores at the same place of each buffer."""
+    """A kernel with the program's numbers of its buffers and loops."""
 
     axes: tuple[Axis, ...]
     stores: tuple[Store, ...]
+    touches: Mapping[int, int] = field(default_factory=dict[int, int])
+    """How many of the program's calls that it stands for touch each buffer."""
 
     @property
     def roots(self) -> tuple[Expr, ...]:
@@ -41,18 +45,22 @@ class Elementwise:
         return frozenset(store.buffer for store in self.stores)
 
 
-def elementwise(kernel: Kernel, buffers: Sequence[int]) -> Elementwise | None:
-    """A call as such, or None if it sums, runs in an order, depends on a loop, or writes elsewhere than it reads."""
-    if kernel.serial or kernel.scalars or any(isinstance(expr, Reduce) for expr in kernel.expressions):
+def elementwise(kernel: Kernel, buffers: Sequence[int], loops: Sequence[int] = ()) -> Elementwise | None:
+    """A call as such, or None if it sums, runs in an order, or writes elsewhere than it reads.
+
+    `loops`: the depths of the loops whose counters are the kernel's scalars.
+    """
+    if kernel.serial or any(isinstance(expr, Reduce) for expr in kernel.expressions):
         return None
-    numbers = dict(enumerate(buffers))
     if any(store.when is not None for store in kernel.stores):
         return None
-    stores: list[Store] = []
-    for store in kernel.stores:
-        offset, value = renumber_buffers((store.offset, store.value), numbers)
-        stores.append(Store(numbers[store.buffer], offset, value))
-    made = Elementwise(kernel.axes, tuple(stores))
+    flat = renumber_scalars([e for s in kernel.stores for e in (s.offset, s.value)], dict(enumerate(loops)))
+    flat = renumber_buffers(flat, dict(enumerate(buffers)))
+    axes = tuple(ix.axis(position, axis.extent) for position, axis in enumerate(kernel.axes))
+    flat = rewritten(flat, dict(zip(kernel.axes, axes, strict=True)))
+    pairs = zip(kernel.stores, flat[::2], flat[1::2], strict=True)
+    stores = tuple(Store(buffers[store.buffer], offset, value) for store, offset, value in pairs)
+    made = Elementwise(axes, stores, dict.fromkeys(buffers, 1))
     return made if _in_step(made, made) else None
 
 
@@ -66,6 +74,7 @@ def _in_step(first: Elementwise, then: Elementwise) -> bool:
 
 def joined(first: Elementwise, then: Elementwise) -> Elementwise | None:
     """Both as one kernel, the second behind the first; None where an iteration would need another one's result."""
+    first, then = _over_the_same(first, then)
     if first.axes != then.axes or first.written & then.written or not _in_step(first, then):
         return None
     values = {store.buffer: store.value for store in first.stores}
@@ -76,8 +85,23 @@ def joined(first: Elementwise, then: Elementwise) -> Elementwise | None:
                 return None
             known[each] = values[each.buffer]
     behind = tuple(Store(s.buffer, s.offset, v) for s, v in zip(then.stores, _values(then, known), strict=True))
-    made = Elementwise(first.axes, (*first.stores, *behind))
+    both = {b: first.touches.get(b, 0) + then.touches.get(b, 0) for b in {**first.touches, **then.touches}}
+    made = Elementwise(first.axes, (*first.stores, *behind), both)
     return made if sum(1 for _ in topological(made.roots)) <= MOST_EXPRESSIONS else None
+
+
+def _over_the_same(first: Elementwise, then: Elementwise) -> tuple[Elementwise, Elementwise]:
+    """Both, one that runs over a flat axis being run over the axes of the other."""
+    return _spread(first, then.axes), _spread(then, first.axes)
+
+
+def _spread(body: Elementwise, axes: tuple[Axis, ...]) -> Elementwise:
+    extents = [axis.extent for axis in axes]
+    if len(body.axes) != 1 or len(axes) < 2 or math.prod(extents) != body.axes[0].extent:
+        return body
+    flat = rewritten(body.roots, {body.axes[0]: ix.linear(axes, extents)})
+    pairs = zip(body.stores, flat[::2], flat[1::2], strict=True)
+    return replace(body, axes=axes, stores=tuple(Store(s.buffer, offset, value) for s, offset, value in pairs))
 
 
 def _values(kernel: Elementwise, known: Mapping[Expr, Expr]) -> list[Expr]:
@@ -116,7 +140,11 @@ def as_call(body: Elementwise, buffers: Sequence[Buffer], number: Callable[[Kern
     used = dict.fromkeys([*(each.buffer for each in body.loads), *(store.buffer for store in body.stores)])
     names = {buffer: position for position, buffer in enumerate(used)}
     parameters = tuple(BufferParameter(buffers[b].dtype, buffers[b].elements, b in body.written) for b in used)
-    flat = renumber_buffers(body.roots, names)
+    counters = {each.position: each for each in topological(body.roots) if isinstance(each, Scalar)}
+    loops = sorted(counters)
+    flat = renumber_scalars(body.roots, {depth: position for position, depth in enumerate(loops)})
+    flat = renumber_buffers(flat, names)
     pairs = zip(body.stores, flat[::2], flat[1::2], strict=True)
     stores = tuple(Store(names[store.buffer], offset, value) for store, offset, value in pairs)
-    return Call(number(Kernel(parameters, (), body.axes, 0, stores)), tuple(used))
+    kernel = Kernel(parameters, tuple(counters[depth].extent for depth in loops), body.axes, 0, stores)
+    return Call(number(kernel), tuple(used), tuple(loops))

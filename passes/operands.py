@@ -18,20 +18,31 @@ REPEATS = 2
 """Blocks of the other side that pack a term again, from which on it is computed before."""
 BLOCK = 256
 """About as many rows or columns as a block has."""
+TILE = 32
+"""Columns that lie together in an operand of a loop: whole register tiles of most machines."""
 RUN = 16
 """Neighbours in memory that make a vector."""
 
 
-def awkward(contraction: Contraction) -> list[int]:
-    """The sides (0: rows, 1: columns) whose terms are better computed before."""
-    if min(contraction.extents) == 0:
-        return []
-    return [side for side in (0, 1) if side != contraction.absent_in and _worth_it(contraction, side)]
+def awkward(contraction: Contraction, side: int, invariant: bool = False) -> bool:
+    """Whether a side's terms (0: rows, 1: columns) are better computed before.
 
-
-def _worth_it(contraction: Contraction, side: int) -> bool:
+    `invariant`: they are the same in every iteration of a loop, so it is done once for all of them.
+    """
+    if min(contraction.extents) == 0 or side == contraction.absent_in:
+        return False
     term, own = contraction.terms[side], _own(contraction, side)
+    if invariant and tiled(contraction, side) is not None:
+        return True
     return _repeats(contraction, side) >= REPEATS and not _plain(term, own, contraction.reduce.axes)
+
+
+def tiled(contraction: Contraction, side: int) -> Axis | None:
+    """The axis to cut in tiles, where terms that stay the same are to lie as register tiles read them."""
+    own = _own(contraction, side)
+    if side == 0 or contraction.absent_in is not None or not own or own[-1].extent % TILE:
+        return None
+    return own[-1]
 
 
 def _own(contraction: Contraction, side: int) -> tuple[Axis, ...]:
@@ -61,9 +72,11 @@ def _plain(term: Expr, own: Sequence[Axis], terms: Sequence[Axis]) -> bool:
     return True
 
 
-def places(contraction: Contraction, side: int) -> tuple[Axis, ...]:
+def places(contraction: Contraction, side: int, tiles: bool) -> tuple[Axis, ...]:
     """The axes of a side's terms, in the order in which packing reads them from end to end: the reduction's inside for
-    rows, outside for columns."""
+    rows, outside for columns, or around the last of the columns' axes, where that is a tile."""
     batch = tuple(axis for axis in contraction.batch if axis in contraction.terms[side].free)
     own, terms = _own(contraction, side), contraction.reduce.axes
+    if tiles:
+        return (*batch, *own[:-1], *terms, own[-1])
     return (*batch, *own, *terms) if side == 0 else (*batch, *terms, *own)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from passes import checks, prepare, sharing
 from passes.in_place import in_place
+from passes.loop_bodies import shorten_loops
 from passes.lower import lower
 from passes.recompute import recompute
 from passes.schedule import schedule
 from repro.errors import InternalError
 from repro.ir.graph import Graph, Locations
-from repro.ir.program import Program
+from repro.ir.program import CountedLoop, Program, While, walk
 from repro.ir.schedule import Schedule
 from repro.ir.types import Array
 from repro.machines import Machine
@@ -98,6 +99,9 @@ def run(
             observe(step.name, graph)
     program = lower(graph)
     steps.append(Step("lower", graph.digest.hex(), program.digest))
+    if any(isinstance(step, CountedLoop | While) for step in walk(program.steps)):
+        longer, program = program, shorten_loops(program)
+        steps.append(Step("shorten-loops", longer.digest, program.digest))
     if updates:
         beside, program = program, in_place(program, updates, bool(checked))
         steps.append(Step("in-place", beside.digest, program.digest))

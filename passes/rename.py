@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from repro.ir.loops import Axis, Expr, Load, topological
+from repro.ir import index as ix
+from repro.ir.loops import Affine, Axis, Expr, IndexOp, Load, Scalar, topological
 
 
 def rewritten(expressions: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[Expr]:
@@ -12,10 +13,20 @@ def rewritten(expressions: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[E
     memo = dict(known)
     for expr in topological(expressions):
         if expr not in memo:
-            children = tuple(memo[child] for child in expr.children)
-            same = isinstance(expr, Axis) or children == expr.children
-            memo[expr] = expr if same else type(expr)(expr.dtype, expr.fields, children)
+            memo[expr] = rebuilt(expr, tuple(memo[child] for child in expr.children))
     return [memo[expr] for expr in expressions]
+
+
+def rebuilt(expr: Expr, children: tuple[Expr, ...]) -> Expr:
+    """The expression over other children, its indices in their normal form."""
+    if isinstance(expr, Axis) or children == expr.children:
+        return expr
+    if isinstance(expr, Affine):
+        terms = (ix.scale(child, k) for child, k in zip(children, expr.coefficients, strict=True))
+        return ix.add(ix.number(expr.constant), *terms)
+    if isinstance(expr, IndexOp):
+        return (ix.floordiv if expr.op == "floordiv" else ix.mod)(children[0], expr.divisor)
+    return type(expr)(expr.dtype, expr.fields, children)
 
 
 def substitute(root: Expr, old: Expr, new: Expr) -> Expr:
@@ -33,3 +44,11 @@ def renumber_buffers(expressions: Sequence[Expr], numbers: dict[int, int]) -> li
         fields = (numbers[expr.buffer],) if isinstance(expr, Load) else expr.fields
         memo[expr] = expr if isinstance(expr, Axis) else type(expr)(expr.dtype, fields, children)
     return [memo[expr] for expr in expressions]
+
+
+def renumber_scalars(expressions: Sequence[Expr], numbers: Mapping[int, int]) -> list[Expr]:
+    """The expressions with every run-time argument renumbered."""
+    found = [each for each in topological(expressions) if isinstance(each, Scalar)]
+    return rewritten(
+        expressions, {each: Scalar(each.dtype, (numbers[each.position], each.extent), ()) for each in found}
+    )

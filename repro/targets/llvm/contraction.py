@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repro.ir.loops import Axis, Kernel
+from repro.ir.loops import Axis, Kernel, Load
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
@@ -47,8 +47,8 @@ class _Item(Packing):
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
             found = self.pack(0, start, size, state[0])
-            found = self.pack(1, start, size, found)
-            self._tiles(number, size)
+            found = found if shape.direct else self.pack(1, start, size, found)
+            self._tiles(number, start, size)
             return [found]
 
         finite = f.loop(integer(0), integer(shape.panels), 1, [clean], panel)[0]
@@ -68,26 +68,38 @@ class _Item(Packing):
 
     # register tiles ─────────────────────────────────────────────────────────────────────────────────
 
-    def _tiles(self, panel: Val, size: Val) -> None:
+    def _tiles(self, panel: Val, start: Val, size: Val) -> None:
         f, rows = self.f, self.tile.rows
         whole_tiles = f.let(f"udiv i64 {self.rows.text}, {rows}", I64)
         whole = f.scaled(whole_tiles, rows)
-        f.loop(integer(0), whole, rows, (), lambda row, _: self._row_of_tiles(row, rows, panel, size))
+        f.loop(integer(0), whole, rows, (), lambda row, _: self._row_of_tiles(row, rows, panel, start, size))
         extent = self.contraction.extents[1]
         rest = extent % rows if extent <= self.tile.block_m else (extent % self.tile.block_m) % rows
         if rest:
-            f.loop(whole, self.rows, rows, (), lambda row, _: self._row_of_tiles(row, rest, panel, size))
+            f.loop(whole, self.rows, rows, (), lambda row, _: self._row_of_tiles(row, rest, panel, start, size))
 
-    def _row_of_tiles(self, row: Val, rows: int, panel: Val, size: Val) -> Sequence[Val]:
-        step = self.shape.columns_per_tile
-        self.f.loop(integer(0), self.columns, step, (), lambda column, _: self._tile(row, column, rows, panel, size))
+    def _row_of_tiles(self, row: Val, rows: int, panel: Val, start: Val, size: Val) -> Sequence[Val]:
+        def tile(column: Val, _: list[Val]) -> Sequence[Val]:
+            b = self._in_place(column, start) if self.shape.direct else self._packed(column)
+            return self._tile(row, column, b, rows, panel, size)
+
+        self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
 
-    def _tile(self, row: Val, column: Val, rows: int, panel: Val, size: Val) -> Sequence[Val]:
+    def _packed(self, column: Val) -> str:
+        return self.address(self.b, self.f.scaled(column, self.shape.panel))
+
+    def _in_place(self, column: Val, start: Val) -> str:
+        """Where a tile's first term lies among the operand's own elements."""
+        term = self.contraction.terms[1]
+        assert isinstance(term, Load)
+        offset = self.body.value(term.offset, self.at_term(self.at_line(1, column), start))
+        return self.body.pointer(term.buffer, offset).text
+
+    def _tile(self, row: Val, column: Val, b: str, rows: int, panel: Val, size: Val) -> Sequence[Val]:
         f, shape, unroll = self.f, self.shape, self.tile.unroll
         width, vectors = shape.width, self.tile.vectors
         a = self.address(self.a, f.scaled(row, shape.row_stride))
-        b = self.address(self.b, f.scaled(column, shape.panel))
 
         def turn(count: int) -> Callable[[Val, list[Val]], Sequence[Val]]:
             def terms(at: Val, acc: list[Val]) -> Sequence[Val]:
@@ -111,7 +123,7 @@ class _Item(Packing):
     def _step(self, a: str, b: str, at: Val, acc: list[Val], rows: int) -> list[Val]:
         """One term of the chain for the whole register tile."""
         f, width, vectors = self.f, self.shape.width, self.tile.vectors
-        line = f.scaled(at, self.shape.columns_per_tile)
+        line = f.scaled(at, self.shape.term_stride)
         columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
         longer: list[Val] = []
         for row in range(rows):

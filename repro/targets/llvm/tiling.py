@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from repro.errors import InternalError
+from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Kernel
+from repro.ir.loops import Kernel, Load
 from repro.ir.schedule import ContractionTile, Schedule
 
 ROW_PADDING = 16
@@ -41,6 +42,26 @@ class Shape:
         return min(self.contraction.chain.panel, self.contraction.extents[3])
 
     @property
+    def direct(self) -> bool:
+        """Whether b lies in memory as register tiles read it, a tile's columns side by side for one term after
+        another: then it is not packed."""
+        (_, term), columns, terms = self.contraction.terms, self.contraction.columns, self.contraction.reduce.axes
+        if not isinstance(term, Load) or term.when is not None or self.contraction.absent_in is not None:
+            return False
+        if self.columns_per_tile > columns[-1].extent or columns[-1].extent % self.columns_per_tile:
+            return False
+        strides, stride = [(columns[-1], 1)], columns[-1].extent
+        for axis in reversed(terms):
+            strides.append((axis, stride))
+            stride *= axis.extent
+        return all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+
+    @property
+    def term_stride(self) -> int:
+        """Elements between a tile's terms."""
+        return self.contraction.columns[-1].extent if self.direct else self.columns_per_tile
+
+    @property
     def panels(self) -> int:
         return -(-self.contraction.extents[3] // self.panel)
 
@@ -65,7 +86,7 @@ class Shape:
         """
         totals = self.tile.block_m * self.padded_columns
         packed_a = (self.tile.block_m + self.width) * self.row_stride
-        packed_b = self.padded_columns * self.panel + self.width * self.columns_per_tile
+        packed_b = 0 if self.direct else self.padded_columns * self.panel + self.width * self.columns_per_tile
         return packed_a, packed_b, totals, totals * self.nested
 
     @property
