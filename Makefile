@@ -49,8 +49,9 @@ format: $(STAMP) ## rewrite the sources in the house's format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: $(STAMP) ## measurements (benchmarks/); none of them is a test
-	$(PY) -m benchmarks
+bench: $(STAMP) ## speed, memory and build time beside PyTorch and ONNX Runtime; elementary functions; none of it is a test
+	$(VENV)/bin/repro bench
+	$(PY) -m benchmarks.elementary
 
 prove: $(STAMP) ## elementary functions in f32, every input: make prove [FUNCTION=tanh]
 	$(PY) -m proofs $(FUNCTION)

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """What the GPU's benchmarks measure: each case as an ONNX model, and the same in PyTorch."""
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _sum(*axes: int) -> Callable[..., str]:
 
 def _functional(name: str, *arguments: Any, **named: Any) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
-        import torch.nn.functional as f  # pyright: ignore[reportMissingImports]
+        import torch.nn.functional as f
 
         return getattr(f, name)(*inputs, *arguments, **named)
 

@@ -129,13 +129,19 @@ def _run_parser(commands: Any) -> None:
     made.add_argument("--state", type=Path, metavar="CHECKPOINT", help="run with the tensors of a checkpoint")
     made.add_argument("--target", default="cpu", metavar="NAME")
     made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
+    profile = "write what the run took (simulators): a page (.html) or a document (.json)"
+    made.add_argument("--profile", type=Path, metavar="FILE", help=profile)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _inspect_parser(commands: Any) -> None:
     made = command(commands, "inspect", inspect, "show what is in an artifact")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
-    made.add_argument("--kernel", metavar="NAME", help="show one kernel: loops, code and least time (a digest's start)")
+    what = made.add_mutually_exclusive_group()
+    what.add_argument("--code", metavar="TARGET", help="print the code of a target whose code is text")
+    chips = "time, energy and utilisation of a run on simulated chips, such as v4,v5e,v6e"
+    what.add_argument("--chips", type=names, metavar="LIST", help=chips)
+    what.add_argument("--kernel", metavar="NAME", help="show one kernel: loops, code and least time (a digest's start)")
     made.add_argument("--target", default="gpu", metavar="NAME", help="whose code of the kernel (default: gpu)")
     made.add_argument("--device", default="A100", metavar="NAME", help="whose least time (default: A100)")
     made.add_argument("--record", type=Path, metavar="FILE", help="show what this record of a device measured")
@@ -230,6 +236,7 @@ def run(options: argparse.Namespace) -> int:
             state=options.state,
             target=options.target,
             threads=options.threads,
+            profile=options.profile,
             progress=progress,
         )
     driver.write_npz(options.outputs, outputs)
@@ -244,6 +251,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
+    if options.code is not None:
+        sys.stdout.write(driver.code(options.artifact, options.code))
+        return EXIT_GOOD
+    if options.chips is not None:
+        found = driver.estimates(options.artifact, options.chips)
+        _print_json(found) if options.json else tables.show_estimates(tables.console(), found)
+        return EXIT_GOOD
     if options.kernel is not None:
         return _inspect_kernel(options)
     content = driver.inspect(options.artifact)

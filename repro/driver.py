@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -27,6 +28,8 @@ from repro.errors import EXIT_GOOD, ReproError
 from repro.frontend import load_source
 from repro.frontend.training_info import initialised
 from repro.ir.types import Array
+from repro.targets.tpu_sim.chips import chip
+from repro.targets.tpu_sim.estimate import estimate, exact
 from repro.train_step import TrainOptions, training_of
 from repro.training import bisect as bisection
 from repro.training import checkpoint as checkpoints
@@ -190,11 +193,13 @@ def run(
     state: str | Path | None = None,
     target: str = "cpu",
     threads: int | None = None,
+    profile: str | Path | None = None,
     progress: Progress = _silent,
 ) -> dict[str, Array]:
     """Run an entry of an artifact on inputs by name; the outputs by name. Raises ReproError.
 
     `state` is a checkpoint (its file, or a folder: the newest) whose tensors the entry takes where it has them.
+    `profile` is a file to write what the run took to, as a page (.html) or a document (.json).
     """
     progress("load", 0, 1)
     artifact = load(path)
@@ -205,7 +210,14 @@ def run(
             own = artifact.initial_state(entry)
             session.state = {name: array for name, array in found.state.items() if name in own}
         progress("run", 0, 1)
-        return session.run(inputs)
+        outputs = session.run(inputs)
+        if profile is not None:
+            found_profile = session.profile()
+            html = Path(profile).suffix == ".html"
+            title = f"{entry} on {artifact.target_name(target)}"
+            text = found_profile.page(title) if html else json.dumps(found_profile.document(), indent=2) + "\n"
+            write_text(Path(profile), text)
+        return outputs
 
 
 # ── train, export ───────────────────────────────────────────────────────────────────────────────────
@@ -391,6 +403,31 @@ def cache(action: str = "info") -> Usage:
 def inspect(path: str | Path) -> dict[str, Json]:
     """What an artifact holds, as one document."""
     return comparison.content(reading.open_artifact(Path(path)))
+
+
+def code(path: str | Path, target: str) -> str:
+    """The code of every entry for a target whose code is text: the program, and its kernels once each."""
+    artifact = load(path)
+    runner = artifact.runner(target)
+    if not runner.code.media_type.endswith("+text"):
+        raise ReproError(f"the code of target '{target}' is not text", found=runner.code.media_type)
+    parts: dict[str, None] = {}
+    for entry in artifact.entries:
+        compiled = artifact.compiled(entry, target)
+        for part in (compiled.program_object, *compiled.kernel_objects):
+            parts[part.decode()] = None
+    return "\n".join(parts)
+
+
+def estimates(path: str | Path, names: Sequence[str]) -> list[dict[str, Json]]:
+    """Time, energy and utilisation of one run of each entry on each simulated chip, without running it."""
+    found: list[dict[str, Json]] = []
+    for entry, program in load(path).programs().items():
+        for name in names:
+            document = estimate(program, chip(name)).document()
+            del document["kernels"]
+            found.append({"entry": entry, "exact": exact(program), **document})
+    return found
 
 
 def inspect_kernel(

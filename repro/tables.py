@@ -127,6 +127,25 @@ def show_mapping(to: Console, title: str, rows: Mapping[str, Any] | Iterable[tup
     to.print(table(title, ("what", "value"), pairs))
 
 
+def show_estimates(to: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    """Runs on simulated chips as `inspect --chips` shows them."""
+    columns = ("entry", "chip", "µs", "µJ", "matrix units", "HBM", "HBM MB", "VMEM KiB")
+    rows = [
+        (
+            each["entry"] if each["exact"] else f"{each['entry']} (data decide how often loops run)",
+            each["chip"],
+            f"{each['seconds'] * 1e6:,.1f}",
+            f"{each['joules'] * 1e6:,.1f}",
+            f"{each['matrix_utilisation']:.1%}",
+            f"{each['occupancy']['hbm']:.1%}",
+            f"{(each['counts'].get('hbm read', 0) + each['counts'].get('hbm written', 0)) / 1e6:,.2f}",
+            f"{each['vmem_high_water'] / 1024:,.0f}",
+        )
+        for each in found
+    ]
+    to.print(table("one run on simulated chips", columns, rows, right=range(2, 8)))
+
+
 def show_content(to: Console, content: Mapping[str, Any]) -> None:
     """An artifact as `inspect` shows it."""
     config = content["config"]

@@ -17,6 +17,7 @@ from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
 from repro.frontend import EntryGraph, LoadedModel, load_model
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.parse_program import parse_program
+from repro.ir.program import Program
 from repro.ir.types import Array, parse_type, to_storage
 from repro.targets import registry
 from repro.targets.protocol import REFERENCE, CompiledProgram, Runner
@@ -112,6 +113,11 @@ class LoadedArtifact:
     def compiled(self, entry: str, target: str = "cpu") -> CompiledProgram:
         """The code that came with the artifact for an entry and a runner. Raises ReproError as `session` does."""
         return compiled_program(self._stored, self._entry(entry), self.runner(target).code.name)
+
+    def programs(self) -> dict[str, Program]:
+        """The program of each entry: every target runs the same."""
+        first = self.config.targets[0].name
+        return {name: compiled_program(self._stored, entry, first).program for name, entry in self.entries.items()}
 
     def target_name(self, target: str) -> str:
         """The full name of a target; `cpu` is the widest that the artifact has code for and this host runs."""

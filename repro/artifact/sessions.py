@@ -14,7 +14,7 @@ from repro.ir.graph import Graph
 from repro.ir.types import Array, TensorType, parse_type, to_face, to_storage
 from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.record import evaluate
-from repro.targets.protocol import Executable
+from repro.targets.protocol import Executable, Profile, Profiled
 
 
 class ReferenceExecutable:
@@ -109,6 +109,13 @@ class Session:
             kind = parse_type(value.type)
             outputs[value.name] = to_face(array.reshape(kind.shape), kind.dtype)
         return outputs
+
+    def profile(self) -> Profile:
+        """What the last run took. Raises ReproError for a target that does not know."""
+        if not isinstance(self._executable, Profiled):
+            advice = "--target tpu-sim, or another simulator"
+            raise ReproError("this target has no profile of a run", next=advice)
+        return self._executable.profile()
 
     def close(self) -> None:
         """End the session's threads. A closed session cannot run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.loops import Kernel
@@ -42,6 +42,25 @@ class Executable(Protocol):
     def close(self) -> None:
         """Give back what is held; a closed executable cannot run."""
         ...
+
+
+class Profile(Protocol):
+    """What a run took."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        ...
+
+    def page(self, title: str) -> str:
+        """As one HTML page that needs no network. Raises ReproError where Jinja2 is not installed."""
+        ...
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """An executable that can say what its last run took."""
+
+    def profile(self) -> Profile: ...
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from repro.errors import ReproError
 from repro.targets.cpu.target import FAMILY as CPU
 from repro.targets.gpu.target import FAMILY as GPU
 from repro.targets.protocol import REFERENCE, CodeTarget, Family, Runner
+from repro.targets.tpu_sim.target import FAMILY as TPU_SIM
 
-FAMILIES: tuple[Family, ...] = (CPU, GPU)
+FAMILIES: tuple[Family, ...] = (CPU, GPU, TPU_SIM)
 
 RUNNERS: dict[str, Runner] = {runner.name: runner for family in FAMILIES for runner in family.runners}
 CODE_TARGETS: dict[str, CodeTarget] = {runner.code.name: runner.code for runner in RUNNERS.values()}

@@ -1,0 +1,136 @@
+"""Kernels run a chunk of one axis at a time, so that copies of the next chunk run beside the work on this one.
+
+Where a chunk reads a stretch of a buffer that moves along with the chunk's number, only such stretches (windows) are in
+VMEM, two at a time; other buffers are there whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from repro.ir import index as ix
+from repro.ir.loops import Axis, Chain, Expr, Kernel, Load, Reduce, Store, load, topological
+from repro.targets.tpu_sim.codegen.orders import fresh_number
+from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute
+from repro.targets.tpu_sim.codegen.writer import whole
+from repro.targets.tpu_sim.operands import LANES
+
+WORTH = 512 << 10
+"""Bytes of a kernel's buffers from which chunks pay."""
+LEAST, MOST = 128 << 10, 8 << 20
+"""Bytes of a chunk."""
+COUNTS = 4096
+
+
+def room(size: int) -> int:
+    """Elements of one half of an area, with some to spare for idle lanes."""
+    return whole(size + min(size, 64 * LANES))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Chunk c reads `size` elements of a buffer from `first + step * c` on."""
+
+    first: int
+    step: int
+    size: int
+
+    @property
+    def room(self) -> int:
+        """Elements from the window of an even chunk to that of an odd one."""
+        return room(self.size)
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """A kernel over one chunk; `number` stands for the chunk's number. Without chunks the kernel is as it was."""
+
+    kernel: Kernel
+    number: Axis | None
+    count: int
+    number_of: tuple[Axis, int] | None = None
+    """The axis that was cut, and in how many."""
+
+
+def candidates(kernel: Kernel, worth: int = WORTH) -> list[Chunked]:
+    """Ways to run a kernel, the first best. What the matrix unit computes wants long chunks; others, a copy as early as
+    may be. More chunks take less of VMEM."""
+    nbytes = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
+    whole_kernel = Chunked(kernel, None, 1)
+    if kernel.serial or nbytes < worth or not _stores_apart(kernel):
+        return [whole_kernel]
+    chained = any(isinstance(e, Reduce) and isinstance(e.order, Chain) for e in kernel.expressions)
+    parts = 4 if chained else 16
+    wanted = -(-nbytes // min(max(nbytes // parts, min(LEAST, worth)), MOST if not chained else nbytes))
+    made = list[Chunked]()
+    while wanted <= COUNTS:
+        for axis in kernel.axes:
+            count = _count(axis.extent, wanted)
+            if count > 1 and not any(each.number_of == (axis, count) for each in made):
+                made.append(_cut(kernel, axis, count))
+        wanted *= 2
+    return [*made, whole_kernel]
+
+
+def _stores_apart(kernel: Kernel) -> bool:
+    """Whether each iteration writes elements of its own, found by strides, and reads no other that is written."""
+    places = {store.buffer: store.offset for store in kernel.stores}
+    if len(places) < len(kernel.stores) or any(store.when is not None for store in kernel.stores):
+        return False
+    loads = [each for each in kernel.expressions if isinstance(each, Load)]
+    if any(places.get(each.buffer, each.offset) is not each.offset for each in loads):
+        return False
+    return all(_strided(offset, kernel.axes) for offset in places.values())
+
+
+def _strided(offset: Expr, axes: tuple[Axis, ...]) -> bool:
+    rest = ix.add(offset, *(ix.scale(axis, -(ix.coefficient(offset, axis) or 0)) for axis in axes))
+    return not rest.free & frozenset(axes) and all(axis.extent for axis in axes)
+
+
+def _count(extent: int, wanted: int) -> int:
+    """The least divisor of the extent that is enough, else the greatest."""
+    divisors = [n for n in range(1, min(extent, COUNTS) + 1) if extent % n == 0]
+    return next((n for n in divisors if n >= wanted), divisors[-1])
+
+
+def _cut(kernel: Kernel, axis: Axis, count: int) -> Chunked:
+    fresh = fresh_number([*(expr for store in kernel.stores for expr in store.expressions), *kernel.axes])
+    number, inner = ix.axis(fresh, count), ix.axis(axis.number, axis.extent // count)
+    value = ix.add(ix.scale(number, axis.extent // count), inner)
+    made = tuple(
+        Store(store.buffer, *substitute([store.offset, store.value], {axis: value})) for store in kernel.stores
+    )
+    axes = tuple(inner if each is axis else each for each in kernel.axes)
+    return Chunked(replace(kernel, axes=axes, stores=made), number, count, (axis, count))
+
+
+def windows(buffers: dict[int, list[Expr]], sizes: dict[int, int], number: Axis) -> dict[int, Window]:
+    """Of the buffers (their loads' offsets) those of which a chunk needs but a stretch."""
+    found: dict[int, Window] = {}
+    for buffer, offsets in buffers.items():
+        steps = {ix.coefficient(offset, number) for offset in offsets}
+        step = steps.pop()
+        if steps or not step:
+            continue
+        rests = [ix.bounds(ix.add(offset, ix.scale(number, -step))) for offset in offsets]
+        low, high = min(r[0] for r in rests), max(r[1] for r in rests)
+        last = step * (number.extent - 1)
+        inside = 0 <= low + min(last, 0) and high + max(last, 0) < sizes[buffer]
+        if inside and 2 * (high - low + 1) <= sizes[buffer]:
+            found[buffer] = Window(low, step, high - low + 1)
+    return found
+
+
+def inside_windows(roots: list[Expr], found: dict[int, Window], number: Axis) -> list[Expr]:
+    """The expressions with loads from windows in place of loads from whole buffers."""
+    memo: dict[Expr, Expr] = {}
+    for expr in topological(roots):
+        made = rebuilt(expr, tuple(memo[child] for child in expr.children))
+        if isinstance(made, Load) and made.buffer in found:
+            window = found[made.buffer]
+            back = ix.add(ix.scale(number, -window.step), ix.number(-window.first), made.offset)
+            half = ix.scale(ix.mod(number, 2), window.room)
+            made = load(made.dtype, made.buffer, ix.add(back, half), made.when)
+        memo[expr] = made
+    return [memo[root] for root in roots]

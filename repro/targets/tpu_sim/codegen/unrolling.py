@@ -1,0 +1,142 @@
+"""Several iterations of a short loop written one after another, so that the machine has something to do while it waits.
+
+Registers that an iteration does not take over from the one before get a name for each copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from itertools import count as counting
+from typing import Any
+
+from repro.targets.tpu_sim.isa import Dma, Instruction, Matmul, Push, Wait
+from repro.targets.tpu_sim.operands import REGISTERS, Index, Ref, Reg, Term
+from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions, single
+from repro.targets.tpu_sim.registers import exposed, read, result_types, written
+
+COPIES = (8, 4, 3, 2)
+ROOM = REGISTERS - 12
+"""Registers that copies may fill."""
+LONGEST = 192
+"""Instructions of a loop's body after unrolling."""
+
+
+def unroll(routine: Routine) -> Routine:
+    """The routine with short loops unrolled as far as registers reach; the same bits."""
+    known = (reg.number for each in instructions(routine.body) for reg in (*each.reads, each.writes) if reg is not None)
+    fresh = counting(max(known, default=-1) + 1)
+    return replace(routine, body=_body(routine.body, lambda: next(fresh)))
+
+
+def _body(body: Sequence[Statement], fresh: Callable[[], int]) -> tuple[Statement, ...]:
+    made = list[Statement]()
+    for statement in body:
+        match statement:
+            case Loop():
+                made += _loop(replace(statement, body=_body(statement.body, fresh)), fresh)
+            case WhenAny():
+                made.append(replace(statement, body=_body(statement.body, fresh)))
+            case Bundle():
+                made.append(statement)
+    return tuple(made)
+
+
+def _loop(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
+    straight = [each for each in instructions(loop.body) if not isinstance(each, Dma | Wait | Push | Matmul)]
+    bundles = [statement for statement in loop.body if isinstance(statement, Bundle)]
+    if len(bundles) != len(loop.body) or len(straight) != sum(len(each.instructions) for each in bundles):
+        return (loop,)
+    for copies in (loop.count, *COPIES):
+        if 0 < copies <= COPIES[0] and loop.count % copies == 0 and _fits(loop.body, len(straight), copies):
+            made = _copies(loop, straight, copies, fresh)
+            if made is not None:
+                return made
+    return (loop,)
+
+
+def _fits(body: Sequence[Statement], length: int, copies: int) -> bool:
+    if copies == 1:
+        return True
+    types, steady = result_types(body), len(read(body) - written(body))
+    sizes = {number: max(1, dtype.bits // 32) for number, dtype in types.items()}
+    return length * copies <= LONGEST and steady + copies * _most_alive(body, sizes) <= ROOM
+
+
+def _most_alive(body: Sequence[Statement], sizes: dict[int, int]) -> int:
+    """Registers that the body's own values fill at once."""
+    last = {reg.number: at for at, each in enumerate(instructions(tuple(body))) for reg in each.reads}
+    alive, most = set[int](), 0
+    for at, each in enumerate(instructions(tuple(body))):
+        if each.writes is not None:
+            alive.add(each.writes.number)
+        most = max(most, sum(sizes.get(number, 1) for number in alive))
+        alive -= {number for number in alive if last.get(number, -1) <= at}
+    return most
+
+
+def _copies(
+    loop: Loop, body: Sequence[Instruction], copies: int, fresh: Callable[[], int]
+) -> tuple[Statement, ...] | None:
+    carried = exposed(loop.body)
+    made = list[Instruction]()
+    for copy in range(copies):
+        final = copy == copies - 1
+        names = {} if final else {number: fresh() for number in sorted(written(loop.body) - carried)}
+        for each in body:
+            one = _renamed(each, names, lambda index, copy=copy: _shifted(index, loop, copies, copy))
+            if one is None:
+                return None
+            made.append(one)
+    if copies == loop.count:
+        return single(*made)
+    return (replace(loop, count=loop.count // copies, body=single(*made)),)
+
+
+def _renamed(
+    instruction: Instruction, names: dict[int, int], shift: Callable[[Index], Index | None]
+) -> Instruction | None:
+    changed = dict[str, Any]()
+    for field in fields(instruction):
+        value = getattr(instruction, field.name)
+        match value:
+            case Reg():
+                changed[field.name] = Reg(names.get(value.number, value.number))
+            case Index():
+                changed[field.name] = shift(value)
+            case Ref():
+                offset = shift(value.offset)
+                changed[field.name] = None if offset is None else replace(value, offset=offset)
+            case tuple() if field.name == "sources":
+                sources: tuple[Reg, ...] = value
+                changed[field.name] = tuple(Reg(names.get(reg.number, reg.number)) for reg in sources)
+            case _:
+                continue
+        if changed[field.name] is None:
+            return None
+    return replace(instruction, **changed)
+
+
+def _shifted(index: Index, loop: Loop, copies: int, copy: int) -> Index | None:
+    """The index where the counter is `copies` times the new one, plus `copy`; None where it has no such form."""
+    total = Index(index.constant)
+    for term in index.terms:
+        if term.counter != loop.counter:
+            total = total + Index(0, (term,))
+        elif copies == loop.count:
+            total = total + term.value({term.counter: copy})
+        else:
+            part = _digit(term, copies, copy)
+            if part is None:
+                return None
+            total = total + part
+    return total
+
+
+def _digit(term: Term, copies: int, copy: int) -> Index | None:
+    if term.divisor % copies == 0:
+        return Index(0, (replace(term, divisor=term.divisor // copies),))
+    if term.divisor != 1 or term.modulus % copies:
+        return None
+    more = replace(term, coefficient=term.coefficient * copies, modulus=term.modulus // copies)
+    return Index(term.coefficient * copy, (more,) if term.modulus != copies else ())

@@ -1,0 +1,503 @@
+"""Expressions as vector instructions.
+
+A value is computed once, in the outermost block in which everything that it depends on is known. Lanes stand for digits
+of axes (`digits`), loop counters for the rest of them. An offset is split into what the scalar core computes and a
+pattern over lanes; where it has no such form the lanes gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from repro.errors import InternalError
+from repro.ir import index as ix
+from repro.ir.loops import (
+    TRUE,
+    Affine,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    IndexOp,
+    Load,
+    Lookup,
+    Rarely,
+    Reduce,
+    Scalar,
+    Store,
+    topological,
+)
+from repro.ir.types import BOOL, I32, I64, Array, DType
+from repro.numerics import narrow_loops
+from repro.targets.tpu_sim import isa
+from repro.targets.tpu_sim.codegen import reductions
+from repro.targets.tpu_sim.codegen.orders import fresh_number
+from repro.targets.tpu_sim.codegen.writer import Val, Writer
+from repro.targets.tpu_sim.operands import COLUMNS, LANES, LINEAR, Index, Pattern, Term, counter, vmem
+from repro.targets.tpu_sim.program import Statement
+
+LARGEST = 1 << 22
+"""Elements of an area with what lies around its buffer, for loads whose condition does not hold and for idle lanes."""
+COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+UNALIGNED = Pattern(((LANES // COLUMNS, COLUMNS), (COLUMNS, 1)))
+"""Consecutive elements from anywhere."""
+
+
+@dataclass
+class Level:
+    """An open block: its statements, what is known in it, and whether it may be skipped."""
+
+    sink: list[Statement]
+    conditional: bool = False
+    known: dict[object, Val] = field(default_factory=dict[object, Val])
+
+
+class Values:
+    """The values of one stage. `areas` says which area holds a buffer; `inside` which lanes stand for iterations."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        areas: dict[int, int],
+        roots: Sequence[Expr],
+        written: frozenset[int],
+        known: dict[Axis, Index] | None = None,
+        halves: dict[int, Expr] | None = None,
+    ) -> None:
+        """`known`: axes that are values of the scalar core from the start. `halves`: buffers of whose area this stage
+        may touch but the half that begins there."""
+        self.halves = halves or {}
+        self.writer, self.areas, self.written = writer, areas, written
+        self.levels = [Level(writer.sink)]
+        self.indices: dict[Axis, Index] = dict(known or {})
+        self.depths: dict[Axis, int] = dict.fromkeys(self.indices, 0)
+        self.digits: dict[Axis, Array] = {}
+        self.inside: Expr = TRUE
+        self.pin = 0
+        """The level in which what the stage itself writes is read."""
+        self._changes: dict[Expr, bool] = {}
+        self._fresh = fresh_number(roots)
+
+    # blocks and axes ────────────────────────────────────────────────────────────────────────────────
+
+    def axis(self, extent: int) -> Axis:
+        """A new axis."""
+        self._fresh += 1
+        return ix.axis(self._fresh - 1, extent)
+
+    def fresh(self, count: int) -> int:
+        """The first of so many new axis numbers."""
+        self._fresh += count
+        return self._fresh - count
+
+    def bind(self, axis: Axis, index: Index) -> None:
+        """The axis is a value of the scalar core, in the block that is open."""
+        self.depths[axis], self.indices[axis] = len(self.levels) - 1, index
+
+    def digit(self, axis: Axis, step: int) -> None:
+        """The axis is the digit of the lane number that counts in steps."""
+        self.depths[axis] = 0
+        self.digits[axis] = (np.arange(LANES) // step) % axis.extent
+
+    @contextmanager
+    def loop(self, count: int, parallel: bool = False) -> Generator[Index]:
+        with self.writer.loop(count, parallel) as index:
+            self.levels.append(Level(self.writer.sink))
+            yield index
+            self.levels.pop()
+
+    @contextmanager
+    def loops(self, axes: Sequence[Axis]) -> Generator[None]:
+        """A nest of loops in order, one for each axis that has more than one value."""
+        if not axes:
+            yield
+            return
+        first, rest = axes[0], axes[1:]
+        if first.extent == 1:
+            self.bind(first, Index())
+            with self.loops(rest):
+                yield
+            return
+        with self.loop(first.extent) as index:
+            self.bind(first, index)
+            with self.loops(rest):
+                yield
+
+    @contextmanager
+    def at(self, level: int) -> Generator[None]:
+        """Statements go to that block for a while."""
+        levels, sink = self.levels, self.writer.sink
+        self.levels, self.writer.sink = levels[: level + 1], levels[level].sink
+        yield
+        self.levels, self.writer.sink = levels, sink
+
+    def _levels(self, expr: Expr) -> list[int]:
+        """Where a value may be known, outermost first; the last one is where it is computed."""
+        base = max((self.depths[axis] for axis in expr.free), default=0)
+        if self.written and self._reads_written(expr):
+            base = max(base, self.pin)
+        found = [base]
+        while found[-1] + 1 < len(self.levels) and self.levels[found[-1] + 1].conditional:
+            found.append(found[-1] + 1)
+        return found
+
+    def _reads_written(self, root: Expr) -> bool:
+        for expr in () if root in self._changes else topological([root]):
+            if expr not in self._changes:
+                own = isinstance(expr, Load) and expr.buffer in self.written
+                self._changes[expr] = own or any(self._changes[child] for child in expr.children)
+        return self._changes[root]
+
+    def _known(self, expr: Expr, key: object) -> Val | None:
+        for level in self._levels(expr):
+            found = self.levels[level].known.get(key)
+            if found is not None:
+                return found
+        return None
+
+    # values ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def value(self, root: Expr) -> Val:
+        """The register that holds an expression, one value a lane."""
+        for expr in self._missing(root):
+            level = self._levels(expr)[-1]
+            with self.at(level):
+                self.levels[level].known[expr] = self._emit(expr)
+        found = self._known(root, root)
+        if found is None:
+            raise InternalError(f"{root!r} was not computed")
+        return found
+
+    def _missing(self, root: Expr) -> Iterator[Expr]:
+        """What must be computed, operands first: long chains must not recurse."""
+        stack = [(root, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if self._known(expr, expr) is not None:
+                continue
+            operands: tuple[Expr, ...] = ()
+            if not ready and not _is_index(expr):
+                match expr:
+                    case Apply() if not self._narrow_compare(expr):
+                        operands = expr.children
+                    case Lookup():
+                        operands = expr.children
+                    case Rarely():
+                        operands = (expr.condition, expr.common)
+                    case _:
+                        pass
+            if ready or not operands:
+                yield expr
+            else:
+                stack.append((expr, True))
+                stack.extend((child, False) for child in reversed(operands))
+
+    def _emit(self, expr: Expr) -> Val:
+        match expr:
+            case Const():
+                return self.writer.constant(expr.dtype, expr.bits)
+            case Axis() | Scalar() | Affine() | IndexOp():
+                return self.index(expr, I64)
+            case Apply():
+                return self._apply(expr)
+            case Rarely():
+                return self._rarely(expr)
+            case Lookup():
+                source, target = self.value(expr.index), self.writer.register(expr.dtype)
+                table = self.writer.table(expr.dtype, expr.table)
+                self.writer.put(isa.Lookup(target.reg, expr.dtype, table, source.dtype, source.reg))
+                return target
+            case Load():
+                return self._load(expr)
+            case Reduce():
+                return reductions.emit(self, expr)
+            case _:
+                raise InternalError(f"no instructions for {expr!r}")
+
+    def _apply(self, expr: Apply) -> Val:
+        if narrow_loops.is_narrow(expr):
+            return self.value(narrow_loops.legalise(expr, expr.children[0]))
+        if self._narrow_compare(expr):
+            a, b = (self.index(child, I32) for child in expr.children)
+            return self.writer.alu(expr.op, BOOL, a, b)
+        return self.writer.alu(expr.op, expr.dtype, *(self.value(child) for child in expr.children))
+
+    def _narrow_compare(self, expr: Apply) -> bool:
+        """Whether it compares indices that 32 bits hold."""
+        return expr.op in COMPARES and all(_is_index(child) and fits(child) for child in expr.children)
+
+    def _rarely(self, expr: Rarely) -> Val:
+        condition, common = self.value(expr.condition), self.value(expr.common)
+        seldom = self.writer.constant(expr.dtype, 0)
+        with self.writer.when_any(condition):
+            self.levels.append(Level(self.writer.sink, conditional=True))
+            value = self.value(expr.seldom)
+            self.writer.select(condition, value, value, into=seldom)
+            self.levels.pop()
+        return self.writer.select(condition, seldom, common)
+
+    # indices ────────────────────────────────────────────────────────────────────────────────────────
+
+    def index(self, expr: Expr, dtype: DType) -> Val:
+        """An index in every lane, as i32 (which must hold it) or i64."""
+        key = (expr, dtype)
+        found = self._known(expr, key)
+        if found is None:
+            level = self._levels(expr)[-1]
+            with self.at(level):
+                found = self.levels[level].known[key] = self._index(expr, dtype)
+        return found
+
+    def _index(self, expr: Expr, dtype: DType) -> Val:
+        place = self.place(expr)
+        if place is not None:
+            return self._iota(dtype, *place)
+        match expr:
+            case Affine():
+                return self._affine(expr, dtype)
+            case IndexOp():
+                return self._index_op(expr, self.index(expr.children[0], dtype), dtype)
+            case _:
+                return self.value(expr)
+
+    def _iota(self, dtype: DType, start: Index, pattern: Pattern) -> Val:
+        target = self.writer.register(dtype)
+        self.writer.put(isa.Iota(target.reg, dtype, start, pattern))
+        return target
+
+    def _affine(self, expr: Affine, dtype: DType) -> Val:
+        """What is a place is one instruction; the rest is added to it."""
+        plain, rest = ix.number(expr.constant), list[tuple[Expr, int]]()
+        for child, factor in zip(expr.children, expr.coefficients, strict=True):
+            more = ix.add(plain, ix.scale(child, factor))
+            if self.place(more) is None:
+                rest.append((child, factor))
+            else:
+                plain = more
+        total = None if isinstance(plain, Const) and plain.bits == 0 else self.index(plain, dtype)
+        for child, factor in rest:
+            part = self.index(child, dtype)
+            if factor != 1:
+                part = self.writer.alu("mul", dtype, part, self._number(dtype, factor))
+            total = part if total is None else self.writer.alu("add", dtype, total, part)
+        if total is None:
+            raise InternalError(f"an empty sum {expr!r}")
+        return total
+
+    def _number(self, dtype: DType, value: int) -> Val:
+        key = ("number", dtype, value)
+        known = self.levels[0].known
+        if key not in known:
+            with self.at(0):
+                known[key] = self.writer.constant(dtype, value & ((1 << dtype.bits) - 1))
+        return known[key]
+
+    def _index_op(self, expr: IndexOp, operand: Val, dtype: DType) -> Val:
+        """Floor division; only an index that may be negative needs more than the truncating one."""
+        put, divisor = self.writer.alu, self._number(dtype, expr.divisor)
+        negative = ix.bounds(expr.children[0])[0] < 0
+        if expr.op == "mod":
+            rest = put("rem", dtype, operand, divisor)
+            if not negative:
+                return rest
+            below = put("lt", BOOL, rest, self._number(dtype, 0))
+            return self.writer.select(below, put("add", dtype, rest, divisor), rest)
+        quotient = put("div", dtype, operand, divisor)
+        if not negative:
+            return quotient
+        below = put("lt", BOOL, put("rem", dtype, operand, divisor), self._number(dtype, 0))
+        return self.writer.select(below, put("sub", dtype, quotient, self._number(dtype, 1)), quotient)
+
+    def scalar(self, expr: Expr) -> Index | None:
+        """The expression as a value of the scalar core, if it is one."""
+        match expr:
+            case Const():
+                return Index(_signed(expr))
+            case Axis():
+                return self.indices.get(expr)
+            case Scalar():
+                return counter(f"s{expr.position}")
+            case Affine():
+                total = Index(expr.constant)
+                for child, factor in zip(expr.children, expr.coefficients, strict=True):
+                    part = self.scalar(child)
+                    if part is None:
+                        return None
+                    total = total + part * factor
+                return total
+            case IndexOp():
+                inner = self.scalar(expr.children[0])
+                return None if inner is None else _digit_of(inner, expr.op, expr.divisor)
+            case _:
+                return None
+
+    def place(self, offset: Expr) -> tuple[Index, Pattern] | None:
+        """The offset as a scalar value and a pattern over lanes, if it has that form."""
+        constant, terms = _sum_of(offset)
+        start, lanes = Index(constant), np.zeros(LANES, np.int64)
+        for atom, factor in terms:
+            table = self._over_lanes(atom)
+            if table is not None:
+                lanes = lanes + factor * table
+                continue
+            part = self.scalar(atom)
+            if part is None:
+                return None
+            start = start + part * factor
+        pattern = pattern_of(lanes)
+        return None if pattern is None else (start + int(lanes[0]), pattern)
+
+    def _over_lanes(self, expr: Expr) -> Array | None:
+        """The index in each lane, where it depends on nothing else."""
+        if not expr.free or not expr.free <= self.digits.keys():
+            return None
+        match expr:
+            case Axis():
+                return self.digits[expr]
+            case Affine():
+                total = np.full(LANES, expr.constant, np.int64)
+                for child, factor in zip(expr.children, expr.coefficients, strict=True):
+                    part = self._over_lanes(child)
+                    if part is None:
+                        return None
+                    total = total + factor * part
+                return total
+            case IndexOp():
+                part = self._over_lanes(expr.children[0])
+                if part is None:
+                    return None
+                return part // expr.divisor if expr.op == "floordiv" else part % expr.divisor
+            case _:
+                return None
+
+    # memory ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _mask(self, *conditions: Expr | None) -> Val | None:
+        condition = ix.both(*conditions)
+        return None if condition is TRUE else self.value(condition)
+
+    def _reaches(self, buffer: int, offset: Expr) -> bool:
+        """Whether every lane's element lies in the buffer's area, idle lanes' too; an area may grow for them."""
+        area = self.areas[buffer]
+        size = self.writer.size(area)
+        if buffer in self.halves:
+            low, high = ix.bounds(ix.add(offset, ix.scale(self.halves[buffer], -1)))
+            return low >= 0 and high < size // 2
+        low, high = ix.bounds(offset)
+        if low >= 0 and high < size:
+            return True
+        if high - low >= min(4 * size + 64 * LANES, LARGEST):
+            return False
+        self.writer.widen(area, high + 1)
+        self.writer.lead(area, -low)
+        return True
+
+    def _load(self, expr: Load) -> Val:
+        area, target = self.areas[expr.buffer], self.writer.register(expr.dtype)
+        place = self.place(expr.offset)
+        if place is not None and self._reaches(expr.buffer, expr.offset):
+            start, pattern = place
+            self.writer.put(isa.Load(target.reg, expr.dtype, vmem(area, start), _aligned(start, pattern)))
+            if expr.when is None or expr.when is TRUE:
+                return target
+            return self.writer.select(self.value(expr.when), target, self.value(_zero(expr.dtype)))
+        dtype = I32 if fits(expr.offset) else I64
+        index, mask = self.index(expr.offset, dtype), self._mask(expr.when, self.inside)
+        where = None if mask is None else mask.reg
+        self.writer.put(isa.Gather(target.reg, expr.dtype, vmem(area), index.reg, dtype, where))
+        return target
+
+    def store(self, store: Store) -> None:
+        self.write(store.buffer, store.offset, self.value(store.value), store.when)
+
+    def write(self, buffer: int, offset: Expr, source: Val, *conditions: Expr | None) -> None:
+        """Write from the lanes that stand for iterations, where the conditions hold."""
+        area, mask, place = self.areas[buffer], self._mask(*conditions, self.inside), self.place(offset)
+        where = None if mask is None else mask.reg
+        if place is not None and self._reaches(buffer, offset):
+            start, pattern = place
+            target = vmem(area, start)
+            self.writer.put(isa.Store(target, source.dtype, source.reg, _aligned(start, pattern), where))
+            return
+        dtype = I32 if fits(offset) else I64
+        index = self.index(offset, dtype)
+        self.writer.put(isa.Scatter(vmem(area), source.dtype, index.reg, dtype, source.reg, where))
+
+
+def _is_index(expr: Expr) -> bool:
+    return isinstance(expr, Axis | Scalar | Affine | IndexOp) or (isinstance(expr, Const) and expr.dtype is I64)
+
+
+def fits(expr: Expr) -> bool:
+    """Whether 32 bits hold an index and everything that it is computed from."""
+    for each in topological([expr]):
+        if not _is_index(each):
+            return False
+        low, high = ix.bounds(each)
+        if low < -(1 << 30) or high >= 1 << 30:
+            return False
+    return True
+
+
+def _signed(expr: Const) -> int:
+    return expr.bits - (1 << 64) if expr.bits >> 63 else expr.bits
+
+
+def _zero(dtype: DType) -> Const:
+    return Const(dtype, (0,), ())
+
+
+def _sum_of(offset: Expr) -> tuple[int, list[tuple[Expr, int]]]:
+    match offset:
+        case Const():
+            return _signed(offset), []
+        case Affine():
+            return offset.constant, list(zip(offset.children, offset.coefficients, strict=True))
+        case _:
+            return 0, [(offset, 1)]
+
+
+def _digit_of(index: Index, op: str, divisor: int) -> Index | None:
+    """The quotient or remainder of a digit of a counter, where that is a digit again."""
+    if index.constant or len(index.terms) != 1 or index.terms[0].coefficient != 1:
+        return None
+    term = index.terms[0]
+    if term.modulus % divisor:
+        return None
+    if op == "mod":
+        return Index(0, (Term(term.counter, 1, term.divisor, divisor),))
+    return Index(0, (Term(term.counter, 1, term.divisor * divisor, term.modulus // divisor),))
+
+
+def pattern_of(lanes: Array) -> Pattern | None:
+    """Offsets of the lanes as digits with strides, if each bit of the lane number adds a fixed amount."""
+    first = int(lanes[0])
+    strides = [int(lanes[1 << bit]) - first for bit in reversed(range(LANES.bit_length() - 1))]
+    digits = [(2, stride) for stride in strides]
+    number = np.arange(LANES)
+    straight = np.full(LANES, first, np.int64)
+    for bit, stride in enumerate(reversed(strides)):
+        straight = straight + ((number >> bit) & 1) * stride
+    if not np.array_equal(straight, lanes):
+        return None
+    merged = digits[:1]
+    for _, (count, stride) in pairwise(digits):
+        outer, step = merged[-1]
+        if step == stride * count:
+            merged[-1] = (outer * count, stride)
+        else:
+            merged.append((count, stride))
+    return Pattern(tuple(merged))
+
+
+def _aligned(start: Index, pattern: Pattern) -> Pattern:
+    """Consecutive elements that may not start at a row of the area are read row by row."""
+    if pattern != LINEAR:
+        return pattern
+    whole = start.constant % COLUMNS == 0 and all(term.coefficient % COLUMNS == 0 for term in start.terms)
+    return pattern if whole else UNALIGNED
