@@ -1,8 +1,8 @@
 """Programs on a GPU that PyTorch holds too, so that both sides are timed on one stream by one clock.
 
-The code is launched through the driver's own interface (ctypes on libcuda) in PyTorch's context and on its stream;
-memory is PyTorch's. A program is a straight run of launches, so that it can be captured as a CUDA graph like anything
-of PyTorch's.
+The code is launched through the driver (repro.targets.gpu.driver) in the context that PyTorch has made current and on
+its stream; memory is PyTorch's. A program is a straight run of launches, so that it can be captured as a CUDA graph
+like anything of PyTorch's.
 """
 
 # pyright: reportMissingImports=false
@@ -10,7 +10,6 @@ of PyTorch's.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -34,10 +33,7 @@ from repro.ir.program import (
 from repro.ir.types import Array
 from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, Launch, emit
-
-_MORE_SHARED = 8
-"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
-
+from repro.targets.gpu.driver import default
 
 Launcher = Callable[[Launch, Sequence[Any]], None]
 """Runs one of a kernel's launches on arguments: memory, and integers for scalars."""
@@ -58,7 +54,7 @@ class Cuda:
     def __init__(self) -> None:
         self.torch = _torch()
         self.torch.zeros(1, device="cuda")  # makes the context that the driver's calls below stand in
-        self._driver = ctypes.CDLL("libcuda.so.1")
+        self.driver = default()
 
     @property
     def name(self) -> str:
@@ -73,35 +69,21 @@ class Cuda:
     def part(self, memory: Any, start: int, size: int) -> Any:
         return memory[start : start + size]
 
-    def _check(self, status: int, what: str) -> None:
-        if status != 0:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorString(status, ctypes.byref(text))
-            raise ReproError(f"the CUDA driver refuses {what}", found=(text.value or b"?").decode())
-
     def load(self, code: GpuKernel) -> Launcher:
-        module = ctypes.c_void_p()
-        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), code.ptx.encode() + b"\0"), "the PTX")
-        functions = {launch.symbol: self._function(module, launch) for launch in code.launches}
+        with self.driver.current():
+            module = self.driver.load_module(code.ptx)
+            functions = {
+                launch.symbol: self.driver.function(module, launch.symbol, launch.shared_bytes)
+                for launch in code.launches
+            }
 
         def run(launch: Launch, arguments: Sequence[Any]) -> None:
-            values = [ctypes.c_uint64(each if isinstance(each, int) else each.data_ptr()) for each in arguments]
-            addresses = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
-            stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
-            sizes = (launch.grid, 1, 1, launch.block, 1, 1, launch.shared_bytes)
-            status = self._driver.cuLaunchKernel(functions[launch.symbol], *sizes, stream, addresses, None)
-            self._check(status, f"to launch {launch.symbol}")
+            addresses = [each if isinstance(each, int) else each.data_ptr() for each in arguments]
+            self.driver.stream = self.torch.cuda.current_stream().cuda_stream
+            sizes = (launch.grid, launch.block, launch.shared_bytes)
+            self.driver.launch(functions[launch.symbol], *sizes, addresses)
 
         return run
-
-    def _function(self, module: ctypes.c_void_p, launch: Launch) -> ctypes.c_void_p:
-        function = ctypes.c_void_p()
-        name = launch.symbol.encode()
-        self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name), launch.symbol)
-        if launch.shared_bytes > 48 << 10:
-            status = self._driver.cuFuncSetAttribute(function, _MORE_SHARED, launch.shared_bytes)
-            self._check(status, f"{launch.shared_bytes} bytes of shared memory for {launch.symbol}")
-        return function
 
     def graph(self, run: Callable[[], object]) -> Callable[[], None]:
         """The run as one launch: a CUDA graph, captured after a first run that loads what is loaded late."""

@@ -91,7 +91,7 @@ def _cost_rows(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     work = f"{floor['bytes']} bytes, {floor['f32_operations']} f32 and {floor['f64_operations']} f64 operations"
     yield "needs", work
     yield f"floor on {floor['device']}", f"{floor['nanoseconds'] / 1000:.2f} us, by its {floor['bound']}"
-    yield "measured", "no record of a device" if measured is None else f"{measured / 1000:.1f} us"
+    yield "measured, all calls of a run", "no record of a device" if measured is None else f"{measured / 1000:.1f} us"
 
 
 def show_layers(to: Console, layers: Iterable[tuple[str, int]]) -> None:

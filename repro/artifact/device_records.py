@@ -16,7 +16,7 @@ from repro.artifact.canonical import Json, decode, encode
 from repro.artifact.checks import Report, Status
 from repro.artifact.config import GoldenRun, to_json
 from repro.artifact.loaded import LoadedArtifact
-from repro.errors import EXIT_GOOD, ReproError
+from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, ReproError
 from repro.ir.types import Array, to_storage
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.targets import registry
@@ -48,7 +48,8 @@ def device_of(targets: Sequence[str] | None) -> Runner:
         )
     reason = found[0].obstacle()
     if reason is not None:
-        raise ReproError(f"there is no record to write: target {found[0].name} does not run here", found=reason)
+        what = f"there is no record to write: target {found[0].name} does not run here"
+        raise ReproError(what, found=reason, exit_code=EXIT_INCOMPLETE)
     return found[0]
 
 

@@ -18,7 +18,8 @@ Index = tuple[Expr, ...]
 
 
 def guard(expr: Expr, condition: Expr) -> Expr:
-    """The expression with every load inside made conditional: no access where the condition is false."""
+    """The expression with every load inside made conditional: no access where the condition is false. The loads that
+    decide on another load are among them."""
     if condition is TRUE:
         return expr
     memo: dict[Expr, Expr] = {}
@@ -29,7 +30,7 @@ def guard(expr: Expr, condition: Expr) -> Expr:
             return found
         children = tuple(visit(child) for child in part.children)
         if isinstance(part, Load):
-            when = condition if part.when is None else ix.both(children[1], condition)
+            when = ix.both(*children[1:], condition)
             made: Expr = load(part.dtype, part.buffer, children[0], when)
         elif isinstance(part, Reduce):
             made = Reduce(part.dtype, part.fields, children)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from repro.ir.types import Array
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
 from repro.targets.gpu import GpuKernel, Launch
+from repro.targets.gpu.driver import Driver
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import Window
+from tests.targets.fake_cuda import FakeCuda
 
 SMALL = {"layers": 1, "width": 16, "heads": 2, "tokens": 8, "batch": 2, "vocabulary": 11}
 
@@ -53,6 +56,49 @@ def test_without_a_device_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "no GPU is there to measure" in shown and "benchmarks.gpu_static" in shown
     with pytest.raises(ReproError, match="no GPU"):
         gpu_device.Cuda()
+
+
+class Tensor:
+    """Memory of the stand-in for the driver, as PyTorch's tensors show it."""
+
+    def __init__(self, address: int) -> None:
+        self.data_ptr = lambda: address
+
+
+class OnStandIn(gpu_device.Cuda):
+    """The benchmark's own launches, on a stand-in for libcuda; without PyTorch there is no stream but the driver's."""
+
+    def __init__(self) -> None:
+        self.library = FakeCuda()
+        self.driver = Driver(self.library)
+        stream = SimpleNamespace(cuda_stream=self.driver.stream)
+        self.torch = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: stream))
+
+    def upload(self, data: Array) -> Any:
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        with self.driver.current():
+            address = self.driver.allocate(raw.nbytes)
+            self.driver.upload(address, raw.ctypes.data, raw.nbytes)
+        return Tensor(address)
+
+    def empty(self, size: int) -> Any:
+        return self.upload(np.zeros(max(size, 16), np.uint8))
+
+
+def test_launches_go_through_the_driver() -> None:
+    case = _small(next(case for case in CASES if case.name == "linear"))
+    program, inputs = case.program(), gpu.drawn(case)
+    device = OnStandIn()
+    loaded = Loaded(device, program)
+    loaded.give(inputs)
+    with device.driver.current():
+        loaded.run()
+        device.driver.synchronise()
+        found = np.empty(24 * 24, np.float32)
+        device.driver.download(found.ctypes.data, loaded.output().data_ptr(), found.nbytes)
+        device.driver.synchronise()
+    assert found.tobytes() == interpreter.run(program, inputs)[0].tobytes()
+    assert "cuModuleLoadDataEx" in device.library.calls and "cuLaunchKernel" in device.library.calls
 
 
 def _small(case: Case) -> Case:

@@ -16,8 +16,8 @@ from repro.targets.gpu.runtime import DeviceExecutable
 from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
 
 PTX_TYPE = "application/vnd.repro.ptx.v1+text"
-INTERPRETER_LIMIT = 200_000_000
-"""Scalar operations of a run, at some 10 million a second: more is a row 'not run: cost'."""
+INTERPRETER_LIMIT = 300_000_000
+"""Scalar operations of a run, at some 30 million a second: more is a row 'not run: cost'."""
 
 
 def _schedule(kernel: Kernel) -> str:

@@ -1,12 +1,8 @@
-"""An entry decoded once: blocks of closures over numbered registers.
-
-A register holds an array of one value for each thread of a group, or of one value that all of them share (shape [1]),
-so that loop counters and addresses of parameters cost nothing.
-"""
+"""An entry decoded once: blocks of closures over numbered registers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +11,19 @@ import numpy as np
 from repro.errors import InternalError
 from repro.ir.types import Array
 from repro.targets.gpu.interpreter import arithmetic, flow
-from repro.targets.gpu.interpreter.memory import LOCAL_BASE, SHARED_BASE, FaultError
+from repro.targets.gpu.interpreter.closures import (
+    RAW,
+    Closure,
+    applied,
+    copied,
+    extension,
+    global_address,
+    packed,
+    read,
+    unpacked,
+)
+from repro.targets.gpu.interpreter.memory import LOCAL_BASE, SHARED_BASE
+from repro.targets.gpu.interpreter.operands import Operands
 from repro.targets.gpu.interpreter.parse import (
     Address,
     Function,
@@ -29,10 +37,6 @@ from repro.targets.gpu.interpreter.parse import (
 )
 from repro.targets.gpu.interpreter.threads import Group
 
-Closure = Callable[[Group], None]
-Source = tuple[int, np.dtype[Any], bool]
-"""A register, the type to read it as, and whether upper bits are dropped first."""
-_RAW = {1: np.dtype(np.bool_), 8: np.dtype("u1"), 16: np.dtype("u2"), 32: np.dtype("u4"), 64: np.dtype("u8")}
 _IGNORED = ("relaxed", "weak", "volatile", "gpu", "cta", "sys")
 _CACHING = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B")
 _SPACES = ("global", "shared", "local", "param", "const")
@@ -82,41 +86,12 @@ def decode(function: Function, variables: dict[str, Variable]) -> Code:
     blocks = [decoder.block(block, live) for block, live in zip(found.blocks, found.live, strict=True)]
     return Code(
         function.name, tuple(blocks), found.rank, len(decoder.slots), tuple(decoder.constants.values()),
-        tuple((slot, _RAW[register.bits]) for slot, register in zip(slots, parameters, strict=True)),
+        tuple((slot, RAW[register.bits]) for slot, register in zip(slots, parameters, strict=True)),
         decoder.sizes["shared"], decoder.sizes["local"], decoder.granules, tuple(decoder.globals),
     )  # fmt: skip
 
 
-class _Decoder:
-    def __init__(self, name: str, variables: dict[str, Variable]) -> None:
-        self.name = name
-        self.slots: dict[object, int] = {}
-        self.constants: dict[tuple[int, int], tuple[int, Array]] = {}
-        self.granules = {"global": 8, "shared": 8, "local": 8}
-        self.sizes = {"shared": 0, "local": 0}
-        self.globals = [each for each in variables.values() if each.space in ("global", "const")]
-        self.addresses: dict[str, int] = {}
-        for variable in sorted(variables.values(), key=lambda each: each.nbytes == 0):
-            self._place(variable)
-
-    def _place(self, variable: Variable) -> None:
-        """Dynamic shared memory comes last; global variables have windows of their own, behind the arguments'."""
-        if variable.space in self.sizes:
-            start = -(-self.sizes[variable.space] // variable.alignment) * variable.alignment
-            self.addresses[variable.name] = start
-            self.sizes[variable.space] = start + variable.nbytes
-
-    def slot(self, register: object) -> int:
-        return self.slots.setdefault(register, len(self.slots))
-
-    def constant(self, bits: int, width: int) -> int:
-        """The register that holds a literal."""
-        key = (bits % (1 << max(width, 1)), width)
-        if key not in self.constants:
-            slot = self.slot(("constant", *key))
-            self.constants[key] = slot, np.array([key[0]], _RAW[width])
-        return self.constants[key][0]
-
+class _Decoder(Operands):
     # ── blocks ──
 
     def block(self, block: flow.Block, live: frozenset[Register]) -> CodeBlock:
@@ -148,43 +123,13 @@ class _Decoder:
         pairs = zip(instruction.operands[1:], found.operands, strict=True)
         sources = [self.source(each, kind, instruction) for each, kind in pairs]
         if words[0] != "cvt" and (
-            any(drop for _, _, drop in sources) or _RAW[target.bits].itemsize != found.result.itemsize
+            any(drop for _, _, drop in sources) or RAW[target.bits].itemsize != found.result.itemsize
         ):
             raise self.unknown(instruction)
-        return _apply(found, self.slot(target), _RAW[target.bits], sources)
-
-    def unknown(self, instruction: Instruction) -> InternalError:
-        return InternalError(f"{self.name}: the interpreter knows no such instruction: {instruction.text}")
+        return applied(found, self.slot(target), RAW[target.bits], sources)
 
     def _nothing(self, instruction: Instruction) -> Closure:
         return lambda group: None
-
-    # ── operands ──
-
-    def source(self, operand: Operand, kind: np.dtype[Any], instruction: Instruction) -> Source:
-        """(register, type to read it as, whether its upper bits are dropped first)."""
-        match operand:
-            case Register():
-                if operand.bits < 8 * kind.itemsize and kind.kind != "b":
-                    raise self.unknown(instruction)
-                return self.slot(operand), kind, operand.bits > 8 * kind.itemsize
-            case Immediate():
-                bits = 1 if kind.kind == "b" else 8 * kind.itemsize
-                if operand.float_bits not in (0, bits):
-                    raise self.unknown(instruction)
-                return self.constant(operand.value, bits), kind, False
-            case _:
-                raise self.unknown(instruction)
-
-    def raw(self, operand: Operand, bits: int, instruction: Instruction) -> int:
-        """The register of an operand that is read as it is; `_` is no operand."""
-        match operand:
-            case Register() if operand.bits == bits:
-                return self.slot(operand)
-            case Immediate():
-                return self.constant(operand.value, bits)
-            case _:
-                raise self.unknown(instruction)
 
     # ── moves ──
 
@@ -192,25 +137,25 @@ class _Decoder:
         target, value = instruction.operands
         match target, value:
             case Register(), Symbol():
-                return self._special(self.slot(target), value.name, _RAW[target.bits], instruction)
+                return self._special(self.slot(target), value.name, RAW[target.bits], instruction)
             case Register(), Vector():
                 parts = [self.raw(each, target.bits // len(value.items), instruction) for each in value.items]
-                return _pack(self.slot(target), parts, target.bits)
+                return packed(self.slot(target), parts, target.bits)
             case Register(), _:
-                return _copy_register(self.slot(target), self.raw(value, target.bits, instruction))
+                return copied(self.slot(target), self.raw(value, target.bits, instruction))
             case Vector(), Register():
                 bits = value.bits // len(target.items)
                 parts = [self.slot(each) if isinstance(each, Register) else -1 for each in target.items]
-                return _unpack(parts, self.slot(value), bits)
+                return unpacked(parts, self.slot(value), bits)
             case _:
                 raise self.unknown(instruction)
 
     def _special(self, target: int, name: str, raw: np.dtype[Any], instruction: Instruction) -> Closure:
         if name in self.addresses:
-            return _copy_register(target, self.constant(self.addresses[name], 8 * raw.itemsize))
+            return copied(target, self.constant(self.addresses[name], 8 * raw.itemsize))
         for number, variable in enumerate(self.globals):
             if variable.name == name:
-                return _global_address(target, number)
+                return global_address(target, number)
         thread = {
             "%tid.x": lambda g: g.run.tids[g.lanes], "%ctaid.x": lambda g: g.run.blocks[g.slots],
             "%laneid": lambda g: g.run.tids[g.lanes] & 31, "%warpid": lambda g: g.run.tids[g.lanes] >> 5,
@@ -219,13 +164,13 @@ class _Decoder:
         grid = ("tid", "ctaid", "ntid", "nctaid")
         flat = {f"%{kind}.{axis}": int(kind.startswith("n")) for kind in grid for axis in "yz"}
         if name in flat:
-            return _copy_register(target, self.constant(flat[name], 8 * raw.itemsize))
+            return copied(target, self.constant(flat[name], 8 * raw.itemsize))
         if name not in thread:
             raise self.unknown(instruction)
-        read: Callable[[Group], Array] = thread[name]
+        found: Callable[[Group], Array] = thread[name]
 
         def run(group: Group) -> None:
-            group.r[target] = read(group).astype(raw)
+            group.r[target] = found(group).astype(raw)
 
         return run
 
@@ -263,29 +208,6 @@ class _Decoder:
                 self.granules[name] = min(self.granules[name], size)
         return space, count, words[0], cached
 
-    def address(self, operand: Operand, instruction: Instruction) -> tuple[int, np.uint64, int]:
-        """(register, offset, number of a global variable or -1)."""
-        if not isinstance(operand, Address):
-            raise self.unknown(instruction)
-        offset = np.uint64(operand.offset % (1 << 64))
-        match operand.base:
-            case Register(bits=64 | 32):
-                return self.slot(operand.base), offset, -1
-            case Symbol() if operand.base.name in self.addresses:
-                return self.constant(self.addresses[operand.base.name], 64), offset, -1
-            case Symbol():
-                for number, variable in enumerate(self.globals):
-                    if variable.name == operand.base.name:
-                        return self.constant(0, 64), offset, number
-                raise self.unknown(instruction)
-            case _:
-                raise self.unknown(instruction)
-
-    def _parameter(self, operand: Operand, instruction: Instruction) -> int:
-        if not isinstance(operand, Address) or not isinstance(operand.base, Register) or operand.offset:
-            raise self.unknown(instruction)
-        return self.slot(operand.base)
-
     def _load_parameter(self, target: Register, place: Operand, kind: str, instruction: Instruction) -> Closure:
         """A parameter, or a part of it."""
         if not isinstance(place, Address) or not isinstance(place.base, Register):
@@ -293,8 +215,8 @@ class _Decoder:
         size = int(kind[1:])
         if place.offset < 0 or 8 * place.offset + size > place.base.bits or size > target.bits:
             raise self.unknown(instruction)
-        source, slot, widen = self.slot(place.base), self.slot(target), _extension(kind, target.bits)
-        whole, raw, shift = _RAW[place.base.bits], _RAW[size], place.offset * 8
+        source, slot, widen = self.slot(place.base), self.slot(target), extension(kind, target.bits)
+        whole, raw, shift = RAW[place.base.bits], RAW[size], place.offset * 8
 
         def run(group: Group) -> None:
             value = (group.r[source].view(whole) >> whole.type(shift)).astype(raw)
@@ -313,7 +235,7 @@ class _Decoder:
         if space == "param":
             return self._load_parameter(registers[0], place, kind, instruction)
         base = self.address(place, instruction)
-        extend = [_extension(kind, register.bits) for register in registers]
+        extend = [extension(kind, register.bits) for register in registers]
         size = int(kind[1:]) // 8
 
         def run(group: Group) -> None:
@@ -326,9 +248,9 @@ class _Decoder:
     def _store(self, instruction: Instruction) -> Closure:
         if instruction.words[:2] == ("st", "param"):
             place, value = instruction.operands
-            target = self._parameter(place, instruction)
+            target = self.parameter(place, instruction)
             assert isinstance(place, Address) and isinstance(place.base, Register)
-            return _copy_register(target, self.raw(value, place.base.bits, instruction))
+            return copied(target, self.raw(value, place.base.bits, instruction))
         space, count, kind, _ = self._access(instruction)
         place, given = instruction.operands
         items = given.items if isinstance(given, Vector) else (given,)
@@ -339,7 +261,7 @@ class _Decoder:
         base = self.address(place, instruction)
 
         def run(group: Group) -> None:
-            values = [_read(group.r, source) for source in sources]
+            values = [read(group.r, source) for source in sources]
             group.run.store(space, group.address(*base), values, raw.itemsize, group.threads)
 
         return run
@@ -401,7 +323,7 @@ class _Decoder:
             raise self.unknown(instruction)
         if not isinstance(target, Register) or not isinstance(value, Register):
             raise self.unknown(instruction)
-        place, source, raw = self.slot(target), self.slot(value), _RAW[target.bits]
+        place, source, raw = self.slot(target), self.slot(value), RAW[target.bits]
 
         def run(group: Group) -> None:
             group.run.clock.blocks_meet(group.slots)
@@ -431,101 +353,3 @@ class _Decoder:
                     group.r[slot] = result
 
         return run
-
-
-# ── closures ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _read(registers: list[Array], source: Source) -> Array:
-    slot, kind, drop = source
-    value = registers[slot]
-    if value.dtype is kind:
-        return value
-    if drop:
-        return value.view(f"u{value.dtype.itemsize}").astype(f"u{kind.itemsize}").view(kind)
-    return value.view(kind)
-
-
-def _apply(
-    found: arithmetic.Operation,
-    target: int,
-    raw: np.dtype[Any],
-    sources: Sequence[Source],
-) -> Closure:
-    function = found.function
-    widen = None if found.result.itemsize == raw.itemsize else raw
-    signed = np.dtype(f"{'i' if found.result.kind == 'i' else 'u'}{raw.itemsize}")
-    if widen is None and len(sources) == 2 and not sources[0][2] and not sources[1][2]:
-        (a, kind_a, _), (b, kind_b, _) = sources
-
-        def two(group: Group) -> None:
-            r = group.r
-            x, y = r[a], r[b]
-            if x.dtype is not kind_a:
-                x = x.view(kind_a)
-            if y.dtype is not kind_b:
-                y = y.view(kind_b)
-            r[target] = function(x, y)
-
-        return two
-
-    def run(group: Group) -> None:
-        r = group.r
-        result = function(*[_read(r, source) for source in sources])
-        r[target] = result if widen is None else result.astype(signed)
-
-    return run
-
-
-def _copy_register(target: int, source: int) -> Closure:
-    def run(group: Group) -> None:
-        group.r[target] = group.r[source]
-
-    return run
-
-
-def _global_address(target: int, number: int) -> Closure:
-    def run(group: Group) -> None:
-        group.r[target] = np.array([group.run.global_address(number)], np.uint64)
-
-    return run
-
-
-def _pack(target: int, parts: Sequence[int], bits: int) -> Closure:
-    whole = _RAW[bits]
-    width = bits // len(parts)
-    raw = _RAW[width]
-
-    def run(group: Group) -> None:
-        values = [group.r[part].view(raw).astype(whole) << whole.type(width * k) for k, part in enumerate(parts)]
-        result = values[0]
-        for value in values[1:]:
-            result = result | value
-        group.r[target] = result
-
-    return run
-
-
-def _unpack(targets: Sequence[int], source: int, bits: int) -> Closure:
-    raw = _RAW[bits]
-
-    def run(group: Group) -> None:
-        value = group.r[source]
-        value = value.view(f"u{value.dtype.itemsize}")
-        for k, target in enumerate(targets):
-            if target >= 0:
-                group.r[target] = (value >> value.dtype.type(bits * k)).astype(raw)
-
-    return run
-
-
-def _extension(kind: str, bits: int) -> Callable[[Array], Array] | None:
-    """From what is loaded to the register's width."""
-    size = int(kind[1:])
-    if size == bits:
-        return None
-    if size > bits:
-        raise FaultError(f"a load of {size} bits into a register of {bits}")
-    signed, wide = kind[0] == "s", _RAW[bits]
-    narrow = np.dtype(f"i{size // 8}")
-    return (lambda value: value.view(narrow).astype(f"i{bits // 8}")) if signed else (lambda value: value.astype(wide))

@@ -1,0 +1,105 @@
+"""What no GPU kernel may hold is stopped, and ptxas takes the rest: registers, spills, density, later chips."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from repro.errors import InternalError
+from repro.machines import SM_80
+from repro.targets.gpu import GpuKernel, emit, gate, tiles
+from repro.targets.gpu.ptxas import assemble
+from repro.targets.gpu.sass import hottest_loop
+from tests.targets.test_contraction_tiles import convolution, matmul
+from tests.targets.test_gpu_code import SMALL, norm, sums, tiled
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("ex2.approx.ftz.f32 %r1, %r2;", "approximate"),
+        ("div.full.f32 %r1, %r2, %r3;", "not correctly rounded"),
+        ("add.rn.ftz.f32 %r1, %r2, %r3;", "flushes"),
+        ("add.f32 %r1, %r2, %r3;", "without a rounding"),
+        ("mul.f64 %r1, %r2, %r3;", "without a rounding"),
+        ("fma.rz.f32 %r1, %r2, %r3, %r4;", "directed"),
+        ("atom.global.add.f32 %r1, [%rd1], %r2;", "atomic"),
+        ("red.global.add.f32 [%rd1], %r2;", "atomic"),
+        ("fma.rn.f32 %r1, %r2, %r3, %r4;", "and the kernel none"),
+        ("call.uni (retval0), __nv_expf, (param0);", "which is not in it"),
+    ],
+)
+def test_the_gate_names_what_it_stops(line: str, message: str) -> None:
+    kernel = sums(2, 40, along=True)
+    ptx = emit(kernel, SM_80).ptx
+    gate.check(kernel, ptx, "")
+    with pytest.raises(InternalError, match=f"{kernel.digest[:16]}.*{message}"):
+        gate.check(kernel, ptx.replace("\tret;", f"\t{line}\n\tret;"), "")
+
+
+def test_the_gate_counts_fma() -> None:
+    kernel = matmul(3, 4, 5)
+    ptx = emit(kernel, SM_80).ptx
+    with pytest.raises(InternalError, match="in PTX, and 0 in LLVM code"):
+        gate.check(kernel, ptx, "")
+
+
+def test_code_says_how_it_is_launched() -> None:
+    code = tiled(matmul(18, 33, 1100), SMALL, 1)
+    assert GpuKernel.parse(code.code) == code
+    with pytest.raises(InternalError, match="without a head"):
+        GpuKernel.parse(code.ptx.encode())
+
+
+def test_an_empty_kernel_has_no_launches() -> None:
+    for kernel in (matmul(0, 5, 6), matmul(5, 0, 6)):
+        assert emit(kernel, SM_80).launches == ()
+
+
+@pytest.fixture
+def ptxas() -> str:
+    found = shutil.which("ptxas")
+    if found is None:
+        pytest.skip("ptxas is not installed")
+    return found
+
+
+HOT = {
+    "dot": matmul(4096, 4096, 4096),
+    "long dot": matmul(8192, 8192, 8192),
+    "transposed": matmul(8192, 3072, 768, right=True),
+    "weight gradient": matmul(768, 768, 8192, left=True),
+    "convolution": convolution(
+        images=32, channels=64, size=56, filters=128, taps=3, stride=1, pad=1, pixels_are_rows=False
+    ),
+    "norm": norm(8192, 768, along=True),
+    "columns": sums(768, 8192, along=False),
+}
+
+
+@pytest.mark.parametrize("name", list(HOT))
+def test_hot_kernels_do_not_spill(name: str, ptxas: str) -> None:
+    entries = assemble(emit(HOT[name], SM_80).ptx, ptxas).entries
+    assert entries and all(used.spill_stores == used.spill_loads == 0 for used in entries.values()), entries
+
+
+@pytest.mark.parametrize("name", ["dot", "long dot", "transposed", "weight gradient"])
+def test_dots_are_nearly_all_fma(name: str, ptxas: str) -> None:
+    """At least 90 in a hundred instructions of the inner loop, as machine code."""
+    made = assemble(emit(HOT[name], SM_80).ptx, ptxas)
+    loops = [loop for entry in made.entries if (loop := hottest_loop(made.cubin, entry)) is not None]
+    assert max(loop.share for loop in loops) >= 0.9
+
+
+@pytest.mark.parametrize("chip", ["sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_later_chips_take_the_same_ptx(chip: str, ptxas: str) -> None:
+    for name in ("dot", "weight gradient", "convolution", "norm", "columns"):
+        made = assemble(emit(HOT[name], SM_80).ptx, ptxas, chip)
+        assert made.entries and all(used.spill_stores == 0 for used in made.entries.values()), name
+
+
+def test_shapes_choose_the_tile() -> None:
+    assert (made := tiles.plan(matmul(4096, 4096, 4096))) is not None and made.tile.block == (128, 256)
+    assert (made := tiles.plan(matmul(768, 768, 8192, left=True))) is not None and made.splits > 1
+    assert tiles.plan(matmul(8, 4096, 512)) is None
