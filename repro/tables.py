@@ -65,7 +65,7 @@ def short(digest: str) -> str:
 
 def show_kernel(to: Console, content: Mapping[str, Any]) -> None:
     """One kernel as `inspect --kernel` shows it: its texts, then what is known of its cost."""
-    for text in (content["loops"], content.get("ptx", "")):
+    for text in (content["loops"], content.get("ptx", ""), content.get("routine", "")):
         for each in text.splitlines():
             line(to, each.expandtabs(4))
     names = ("kernel", "target", "schedule", "code", "code_bytes")
@@ -79,6 +79,11 @@ def show_kernel(to: Console, content: Mapping[str, Any]) -> None:
 
 def _cost_rows(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """What the assembler says of a GPU kernel, what it cannot do without, and what was measured."""
+    if "simulated" in content:
+        took = content["simulated"]
+        yield f"on {took['chip']}", f"{took['cycles']:,} cycles, {took['nanoseconds'] / 1000:.2f} us"
+        yield "VMEM", f"{took['vmem_bytes']:,} bytes"
+        yield from ((name, f"{count:,}") for name, count in took["counts"].items())
     if "floor" not in content:
         return
     if content["assembled"] is None:

@@ -15,10 +15,15 @@ from repro.artifact.reading import Stored
 from repro.errors import ReproError
 from repro.ir.parse_kernel import parse_kernel
 from repro.machines.devices import DEVICES, Device
+from repro.targets import registry
 from repro.targets.gpu import GpuKernel
 from repro.targets.gpu.floor import work
 from repro.targets.gpu.ptxas import assemble
 from repro.targets.gpu.sass import hottest_loop
+from repro.targets.tpu_sim.chips import Chip, chip
+from repro.targets.tpu_sim.program import parse_routine
+from repro.targets.tpu_sim.target import NAME as TPU_SIM
+from repro.targets.tpu_sim.timing import time_routine
 
 GPU = "gpu"
 
@@ -29,8 +34,10 @@ def kernel_content(
     """The kernel whose digest begins with `name` (`k_` before it may stand), with its code for a target.
 
     For GPU code: how it is launched, what `ptxas` (a path, or None) says of it, its floor on a device, and what a
-    record of a device measured. Raises ReproError where the artifact has no such kernel or target.
+    record of a device measured. For the simulated TPU: its routine, and the cycles of a call. Raises ReproError where
+    the artifact has no such kernel or target.
     """
+    target = _built(stored, target)
     found = _find(stored, name, target)
     text = bytes(stored.by_digest(found.kernel)).decode()
     code = bytes(stored.by_digest(found.code))
@@ -42,7 +49,16 @@ def kernel_content(
         "code_bytes": len(code),
         "loops": text,
     }
+    if target.startswith(f"{TPU_SIM}/"):
+        return content | _tpu_sim(code, chip(target.removeprefix(f"{TPU_SIM}/")))
     return content | (_gpu(text, code, device, ptxas, record, found.kernel) if target == GPU else {})
+
+
+def _built(stored: Stored, target: str) -> str:
+    """A family's name stands for what it builds, where the artifact has that."""
+    family, held = registry.family_of(target), {each.name for each in stored.config.targets}
+    own = [] if family is None or target in held else [code.name for code in family.built if code.name in held]
+    return own[0] if own else target
 
 
 def inspect_kernel(
@@ -100,6 +116,21 @@ def _gpu(
             "bound": needed.bound(device),
         },
         "measured_nanoseconds": None if record is None else record.get("kernels", {}).get(digest),
+    }
+
+
+def _tpu_sim(code: bytes, on: Chip) -> dict[str, Json]:
+    routine = parse_routine(code.decode())
+    timing = time_routine(routine, on)
+    return {
+        "routine": routine.text,
+        "simulated": {
+            "chip": on.name,
+            "cycles": timing.cycles,
+            "nanoseconds": timing.cycles * 1000 // on.clock_mhz,
+            "vmem_bytes": routine.vmem_bytes,
+            "counts": {name: timing.counts[name] for name in sorted(timing.counts)},
+        },
     }
 
 

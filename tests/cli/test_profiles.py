@@ -83,6 +83,19 @@ def test_code_that_is_text_is_printed(artifact: Path, capsys) -> None:
     assert all(parse_routine("routine " + each.rstrip() + "\n").body for each in routines)
 
 
+def test_a_kernel_is_shown_with_its_routine_and_its_cycles(artifact: Path, capsys) -> None:
+    assert cli.main(["inspect", str(artifact), "--json"]) == 0
+    targets = {each["name"]: each for each in json.loads(capsys.readouterr().out)["config"]["targets"]}
+    kernel = targets["tpu-sim/v5e"]["entries"][0]["kernels"][0]["kernel"].removeprefix("sha256:")[:16]
+    words = ["inspect", str(artifact), "--kernel", kernel, "--target", "tpu-sim"]
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert "routine k_" in shown and "kernel {" in shown and "stall transfer" in shown
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["simulated"]["cycles"] > 0 and parse_routine(found["routine"]).arguments
+
+
 @pytest.mark.parametrize(("option", "value", "said"), [("--chips", "v6x", "v5e"), ("--code", "cpu", "not text")])
 def test_what_cannot_be_shown_is_refused(artifact: Path, option: str, value: str, said: str, capsys) -> None:
     assert cli.main(["inspect", str(artifact), option, value]) == 2

@@ -9,9 +9,12 @@ import pytest
 
 from golden import bless
 from passes import pipeline
-from repro.ir.types import F32
+from repro.ir.graph import Graph, argument
+from repro.ir.types import F32, TensorType
+from repro.ops import add, mul
 from repro.targets.tpu_sim.chips import Chip, chip, names
 from repro.targets.tpu_sim.codegen.emit import emit
+from repro.targets.tpu_sim.estimate import estimate
 from repro.targets.tpu_sim.execution import Execution
 from repro.targets.tpu_sim.finishing import finish
 from repro.targets.tpu_sim.isa import Alu, Dma, Load, Matmul, Push, Store, Wait
@@ -121,6 +124,15 @@ def test_a_kernel_bound_by_bandwidth_takes_its_bytes_over_the_bandwidth(name: st
     assert timing.counts["hbm read"] + timing.counts["hbm written"] == moved
     closed = moved / chip(name).hbm_bytes_per_cycle
     assert closed <= timing.cycles <= 1.1 * closed
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_generated_kernel_bound_by_bandwidth_does_so_too(name: str) -> None:
+    kind = TensorType(F32, (1 << 24,))
+    x, y = argument(0, kind), argument(1, kind)
+    profile = estimate(pipeline.run(Graph((kind, kind), (add(mul(x, y), x),))).program, chip(name))
+    closed = 3 * kind.nbytes / chip(name).hbm_bytes_per_cycle
+    assert closed <= profile.cycles <= 1.1 * closed
 
 
 def test_copies_that_nothing_overlaps_take_longer() -> None:

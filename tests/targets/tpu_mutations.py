@@ -82,7 +82,7 @@ def golden_cases(name: str, chip: Chip) -> Iterator[Case]:
         kernel, routine = program.kernels[number], routines[number]
         runs = list[tuple[tuple[Array, ...], tuple[bytes, ...]]]()
         few = max(buffer.elements for buffer in kernel.buffers) <= 64
-        for seed in range(48 if few else 6):
+        for seed in range(48 if few else 16):
             given = arrays if seed == 0 else [_varied(kernel, array, seed) for array in arrays]
             try:
                 runs.append((tuple(given), outputs(kernel, routine, chip, given, counters)))
@@ -92,14 +92,17 @@ def golden_cases(name: str, chip: Chip) -> Iterator[Case]:
 
 
 def _varied(kernel: Kernel, array: Array, seed: int) -> Array:
-    """Other values: floats of a few magnitudes with special ones among them, integers near the kernel's constants."""
+    """Other values: floats of a few magnitudes, with special ones among them or a few that are not finite; integers
+    near the kernel's constants."""
     rng = np.random.default_rng(seed)
     if array.dtype == np.bool_:
         return rng.integers(0, 2, array.size).astype(np.bool_)
     if array.dtype.kind == "f":
         drawn = rng.standard_normal(array.size) * 10.0 ** rng.integers(-3, 4)
-        special = np.array(SPECIAL)[rng.integers(0, len(SPECIAL), array.size)]
-        return np.where(rng.random(array.size) < (0.0, 0.02, 0.3)[seed % 3], special, drawn).astype(array.dtype)
+        few = seed % 4 == 3
+        special = rng.choice(np.array((np.inf, -np.inf, np.nan) if few else SPECIAL), array.size)
+        chance = (0.0, 0.02, 0.3, 1 / 512)[seed % 4]
+        return np.where(rng.random(array.size) < chance, special, drawn).astype(array.dtype)
     known = {e.bits - (1 << 64) * (e.bits >> 63) for e in kernel.expressions if isinstance(e, Const) and e.dtype is I64}
     picks = np.array(sorted(n + d for n in (*known, 0, 8) for d in (-1, 0, 1) if abs(n) < 1 << 62))
     if array.dtype != np.int64 or seed % 2:

@@ -49,8 +49,8 @@ def _read_places(instruction: Instruction) -> list[Ref]:
 
 
 class _Backward:
-    """Live registers, from the end to the beginning; around loops twice, so that what one iteration reads of the one before
-    is seen. An instruction is alive if it is found to be on any pass."""
+    """Live registers, from the end to the beginning; around loops twice, so that what one iteration reads of the one
+    before is seen. An instruction is alive if it is found to be on any pass."""
 
     def __init__(self, useful: frozenset[str], marked: list[bool]) -> None:
         self.useful, self.marked = useful, marked

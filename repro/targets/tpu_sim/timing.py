@@ -9,12 +9,13 @@ Bodies of `when_any` are counted apart, because data decide how often they run.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.errors import InternalError
 from repro.targets.tpu_sim.bundles import slots
 from repro.targets.tpu_sim.chips import Chip
+from repro.targets.tpu_sim.decisions import Control, Zeros, controls_of
 from repro.targets.tpu_sim.isa import (
     Dma,
     Gather,
@@ -29,8 +30,8 @@ from repro.targets.tpu_sim.isa import (
     Wait,
 )
 from repro.targets.tpu_sim.links import Topology
-from repro.targets.tpu_sim.operands import LANES, Dim, Index
-from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions
+from repro.targets.tpu_sim.operands import LANES, Dim
+from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny
 
 BURST = 64
 """Bytes that HBM moves at least for each contiguous run."""
@@ -133,7 +134,7 @@ class _Clock:
         self.branches += apart.branches
 
     def loop(self, loop: Loop) -> None:
-        controls = [each for each in _controls(loop.body) if any(t.counter == loop.counter for t in each.index.terms)]
+        controls = [each for each in controls_of(loop.body) if any(t.counter == loop.counter for t in each.index.terms)]
         branches = len(self.branches)
         seen = dict[tuple[object, ...], tuple[int, int, Counter[str]]]()
         at = 0
@@ -156,11 +157,11 @@ class _Clock:
             seen.clear()
         self.counters.pop(loop.counter, None)
 
-    def _signature(self, controls: Sequence[_Control], counter: str, at: int) -> tuple[int, ...]:
-        values = _Zeros({**self.counters, counter: at})
+    def _signature(self, controls: Sequence[Control], counter: str, at: int) -> tuple[int, ...]:
+        values = Zeros({**self.counters, counter: at})
         return tuple(control.decision(values) for control in controls)
 
-    def _alike(self, controls: Sequence[_Control], loop: Loop, at: int, period: int) -> int:
+    def _alike(self, controls: Sequence[Control], loop: Loop, at: int, period: int) -> int:
         """How many iterations from `at` on are controlled as those one period before."""
         if not controls:
             return loop.count - at
@@ -402,44 +403,6 @@ class _Clock:
         self.counts["link bytes"] += nbytes * len(self.topology.route(0, targets[0]))
         self.counts["busy links"] += end - self.now
         self.landing.setdefault(send.semaphore.value(self.counters), deque()).extend((end, end))
-
-
-class _Zeros(dict[str, int]):
-    """Counters of loops inside count as 0."""
-
-    def __missing__(self, key: str) -> int:
-        return 0
-
-
-@dataclass(frozen=True)
-class _Control:
-    """An index that decides what runs and where; beyond its bounds one value is as good as another."""
-
-    index: Index
-    low: int = -(1 << 62)
-    high: int = 1 << 62
-
-    def decision(self, counters: Mapping[str, int]) -> int:
-        return min(max(self.index.value(counters), self.low), self.high)
-
-
-def _controls(body: Sequence[Statement]) -> list[_Control]:
-    """Predicates, limits, semaphores, units."""
-    found = list[_Control]()
-    for each in instructions(tuple(body)):
-        if each.predicate is not None:
-            found.append(_Control(each.predicate, -1, 0))
-        match each:
-            case Dma():
-                found.append(_Control(each.semaphore))
-                found += [_Control(dim.limit, 0, dim.count) for dim in each.dims if dim.limit is not None]
-            case Wait():
-                found.append(_Control(each.semaphore))
-            case Push() | Matmul():
-                found += [_Control(each.matrix), _Control(each.slot)]
-            case _:
-                pass
-    return [control for control in found if control.index.terms]
 
 
 def _moved(dims: Sequence[Dim], steps: Sequence[int], size: int, side: str) -> int:

@@ -72,7 +72,7 @@ class Rows:
             self._digits(step)
             cost[step] = 0
             for load in loads(self._at(ix.add(ix.scale(self.chunk, WIDTH), self.lane))):
-                place = self.values.place(load.offset)
+                place = self.values.places.find(load.offset)
                 cost[step] += LANES if place is None else place[1].runs
         self._digits(min(cost, key=lambda step: (cost[step], step)))
 

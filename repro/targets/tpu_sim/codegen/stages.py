@@ -11,8 +11,23 @@ from dataclasses import dataclass
 
 from passes.rename import rebuilt
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Store, apply, const, load, topological
-from repro.ir.types import DType
+from repro.ir.loops import (
+    FALSE,
+    TRUE,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Reduce,
+    Store,
+    apply,
+    const,
+    load,
+    topological,
+)
+from repro.ir.types import BOOL, I64, DType
 from repro.targets.tpu_sim.codegen import contractions
 from repro.targets.tpu_sim.codegen.contractions import Contraction
 
@@ -102,12 +117,27 @@ def cut(kernel: Kernel, known: frozenset[Axis] = frozenset()) -> Stages:
 
 
 def substitute(roots: Sequence[Expr], values: dict[Axis, Expr]) -> list[Expr]:
-    """The expressions with axes replaced by index expressions, in the indices' normal form."""
+    """The expressions with axes replaced by index expressions, in the indices' normal form; conditions that the ranges
+    of indices decide are decided."""
     memo: dict[Expr, Expr] = {**values}
     for expr in topological(roots):
         if expr not in memo:
-            memo[expr] = rebuilt(expr, tuple(memo[child] for child in expr.children))
+            memo[expr] = _decided(rebuilt(expr, tuple(memo[child] for child in expr.children)))
     return [memo[root] for root in roots]
+
+
+def _decided(expr: Expr) -> Expr:
+    match expr:
+        case Apply(op=("lt" | "ge" | "eq") as op, children=(left, Const(dtype=dtype) as right)) if dtype is I64:
+            return ix.compare(op, left, right.bits - (1 << 64) * (right.bits >> 63))
+        case Apply(op="and", children=(left, right)) if expr.dtype is BOOL:
+            return ix.both(left, right)
+        case Apply(op="select", children=(condition, yes, no)) if condition in (TRUE, FALSE):
+            return yes if condition is TRUE else no
+        case Load(when=when) if when is TRUE:
+            return load(expr.dtype, expr.buffer, expr.offset)
+        case _:
+            return expr
 
 
 def loads(roots: Sequence[Expr]) -> list[Load]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -32,20 +31,19 @@ from repro.ir.loops import (
     Store,
     topological,
 )
-from repro.ir.types import BOOL, I32, I64, Array, DType
+from repro.ir.types import BOOL, I32, I64, DType
 from repro.numerics import narrow_loops
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen import reductions
 from repro.targets.tpu_sim.codegen.orders import fresh_number
+from repro.targets.tpu_sim.codegen.places import Places, aligned, fits, is_index
 from repro.targets.tpu_sim.codegen.writer import Val, Writer
-from repro.targets.tpu_sim.operands import COLUMNS, LANES, LINEAR, Index, Pattern, Term, counter, vmem
+from repro.targets.tpu_sim.operands import LANES, Index, Pattern, vmem
 from repro.targets.tpu_sim.program import Statement
 
 LARGEST = 1 << 22
 """Elements of an area with what lies around its buffer, for loads whose condition does not hold and for idle lanes."""
 COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-UNALIGNED = Pattern(((LANES // COLUMNS, COLUMNS), (COLUMNS, 1)))
-"""Consecutive elements from anywhere."""
 
 
 @dataclass
@@ -74,9 +72,8 @@ class Values:
         self.halves = halves or {}
         self.writer, self.areas, self.written = writer, areas, written
         self.levels = [Level(writer.sink)]
-        self.indices: dict[Axis, Index] = dict(known or {})
-        self.depths: dict[Axis, int] = dict.fromkeys(self.indices, 0)
-        self.digits: dict[Axis, Array] = {}
+        self.places = Places(dict(known or {}), {})
+        self.depths: dict[Axis, int] = dict.fromkeys(self.places.indices, 0)
         self.inside: Expr = TRUE
         self.pin = 0
         """The level in which what the stage itself writes is read."""
@@ -97,12 +94,12 @@ class Values:
 
     def bind(self, axis: Axis, index: Index) -> None:
         """The axis is a value of the scalar core, in the block that is open."""
-        self.depths[axis], self.indices[axis] = len(self.levels) - 1, index
+        self.depths[axis], self.places.indices[axis] = len(self.levels) - 1, index
 
     def digit(self, axis: Axis, step: int) -> None:
         """The axis is the digit of the lane number that counts in steps."""
         self.depths[axis] = 0
-        self.digits[axis] = (np.arange(LANES) // step) % axis.extent
+        self.places.digits[axis] = (np.arange(LANES) // step) % axis.extent
 
     @contextmanager
     def loop(self, count: int, parallel: bool = False) -> Generator[Index]:
@@ -181,7 +178,7 @@ class Values:
             if self._known(expr, expr) is not None:
                 continue
             operands: tuple[Expr, ...] = ()
-            if not ready and not _is_index(expr):
+            if not ready and not is_index(expr):
                 match expr:
                     case Apply() if not self._narrow_compare(expr):
                         operands = expr.children
@@ -229,7 +226,7 @@ class Values:
 
     def _narrow_compare(self, expr: Apply) -> bool:
         """Whether it compares indices that 32 bits hold."""
-        return expr.op in COMPARES and all(_is_index(child) and fits(child) for child in expr.children)
+        return expr.op in COMPARES and all(is_index(child) and fits(child) for child in expr.children)
 
     def _rarely(self, expr: Rarely) -> Val:
         condition, common = self.value(expr.condition), self.value(expr.common)
@@ -254,7 +251,7 @@ class Values:
         return found
 
     def _index(self, expr: Expr, dtype: DType) -> Val:
-        place = self.place(expr)
+        place = self.places.find(expr)
         if place is not None:
             return self._iota(dtype, *place)
         match expr:
@@ -275,7 +272,7 @@ class Values:
         plain, rest = ix.number(expr.constant), list[tuple[Expr, int]]()
         for child, factor in zip(expr.children, expr.coefficients, strict=True):
             more = ix.add(plain, ix.scale(child, factor))
-            if self.place(more) is None:
+            if self.places.find(more) is None:
                 rest.append((child, factor))
             else:
                 plain = more
@@ -313,68 +310,6 @@ class Values:
         below = put("lt", BOOL, put("rem", dtype, operand, divisor), self._number(dtype, 0))
         return self.writer.select(below, put("sub", dtype, quotient, self._number(dtype, 1)), quotient)
 
-    def scalar(self, expr: Expr) -> Index | None:
-        """The expression as a value of the scalar core, if it is one."""
-        match expr:
-            case Const():
-                return Index(_signed(expr))
-            case Axis():
-                return self.indices.get(expr)
-            case Scalar():
-                return counter(f"s{expr.position}")
-            case Affine():
-                total = Index(expr.constant)
-                for child, factor in zip(expr.children, expr.coefficients, strict=True):
-                    part = self.scalar(child)
-                    if part is None:
-                        return None
-                    total = total + part * factor
-                return total
-            case IndexOp():
-                inner = self.scalar(expr.children[0])
-                return None if inner is None else _digit_of(inner, expr.op, expr.divisor)
-            case _:
-                return None
-
-    def place(self, offset: Expr) -> tuple[Index, Pattern] | None:
-        """The offset as a scalar value and a pattern over lanes, if it has that form."""
-        constant, terms = _sum_of(offset)
-        start, lanes = Index(constant), np.zeros(LANES, np.int64)
-        for atom, factor in terms:
-            table = self._over_lanes(atom)
-            if table is not None:
-                lanes = lanes + factor * table
-                continue
-            part = self.scalar(atom)
-            if part is None:
-                return None
-            start = start + part * factor
-        pattern = pattern_of(lanes)
-        return None if pattern is None else (start + int(lanes[0]), pattern)
-
-    def _over_lanes(self, expr: Expr) -> Array | None:
-        """The index in each lane, where it depends on nothing else."""
-        if not expr.free or not expr.free <= self.digits.keys():
-            return None
-        match expr:
-            case Axis():
-                return self.digits[expr]
-            case Affine():
-                total = np.full(LANES, expr.constant, np.int64)
-                for child, factor in zip(expr.children, expr.coefficients, strict=True):
-                    part = self._over_lanes(child)
-                    if part is None:
-                        return None
-                    total = total + factor * part
-                return total
-            case IndexOp():
-                part = self._over_lanes(expr.children[0])
-                if part is None:
-                    return None
-                return part // expr.divisor if expr.op == "floordiv" else part % expr.divisor
-            case _:
-                return None
-
     # memory ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _mask(self, *conditions: Expr | None) -> Val | None:
@@ -399,10 +334,10 @@ class Values:
 
     def _load(self, expr: Load) -> Val:
         area, target = self.areas[expr.buffer], self.writer.register(expr.dtype)
-        place = self.place(expr.offset)
+        place = self.places.find(expr.offset)
         if place is not None and self._reaches(expr.buffer, expr.offset):
             start, pattern = place
-            self.writer.put(isa.Load(target.reg, expr.dtype, vmem(area, start), _aligned(start, pattern)))
+            self.writer.put(isa.Load(target.reg, expr.dtype, vmem(area, start), aligned(start, pattern)))
             if expr.when is None or expr.when is TRUE:
                 return target
             return self.writer.select(self.value(expr.when), target, self.value(_zero(expr.dtype)))
@@ -417,87 +352,17 @@ class Values:
 
     def write(self, buffer: int, offset: Expr, source: Val, *conditions: Expr | None) -> None:
         """Write from the lanes that stand for iterations, where the conditions hold."""
-        area, mask, place = self.areas[buffer], self._mask(*conditions, self.inside), self.place(offset)
+        area, mask, place = self.areas[buffer], self._mask(*conditions, self.inside), self.places.find(offset)
         where = None if mask is None else mask.reg
         if place is not None and self._reaches(buffer, offset):
             start, pattern = place
             target = vmem(area, start)
-            self.writer.put(isa.Store(target, source.dtype, source.reg, _aligned(start, pattern), where))
+            self.writer.put(isa.Store(target, source.dtype, source.reg, aligned(start, pattern), where))
             return
         dtype = I32 if fits(offset) else I64
         index = self.index(offset, dtype)
         self.writer.put(isa.Scatter(vmem(area), source.dtype, index.reg, dtype, source.reg, where))
 
 
-def _is_index(expr: Expr) -> bool:
-    return isinstance(expr, Axis | Scalar | Affine | IndexOp) or (isinstance(expr, Const) and expr.dtype is I64)
-
-
-def fits(expr: Expr) -> bool:
-    """Whether 32 bits hold an index and everything that it is computed from."""
-    for each in topological([expr]):
-        if not _is_index(each):
-            return False
-        low, high = ix.bounds(each)
-        if low < -(1 << 30) or high >= 1 << 30:
-            return False
-    return True
-
-
-def _signed(expr: Const) -> int:
-    return expr.bits - (1 << 64) if expr.bits >> 63 else expr.bits
-
-
 def _zero(dtype: DType) -> Const:
     return Const(dtype, (0,), ())
-
-
-def _sum_of(offset: Expr) -> tuple[int, list[tuple[Expr, int]]]:
-    match offset:
-        case Const():
-            return _signed(offset), []
-        case Affine():
-            return offset.constant, list(zip(offset.children, offset.coefficients, strict=True))
-        case _:
-            return 0, [(offset, 1)]
-
-
-def _digit_of(index: Index, op: str, divisor: int) -> Index | None:
-    """The quotient or remainder of a digit of a counter, where that is a digit again."""
-    if index.constant or len(index.terms) != 1 or index.terms[0].coefficient != 1:
-        return None
-    term = index.terms[0]
-    if term.modulus % divisor:
-        return None
-    if op == "mod":
-        return Index(0, (Term(term.counter, 1, term.divisor, divisor),))
-    return Index(0, (Term(term.counter, 1, term.divisor * divisor, term.modulus // divisor),))
-
-
-def pattern_of(lanes: Array) -> Pattern | None:
-    """Offsets of the lanes as digits with strides, if each bit of the lane number adds a fixed amount."""
-    first = int(lanes[0])
-    strides = [int(lanes[1 << bit]) - first for bit in reversed(range(LANES.bit_length() - 1))]
-    digits = [(2, stride) for stride in strides]
-    number = np.arange(LANES)
-    straight = np.full(LANES, first, np.int64)
-    for bit, stride in enumerate(reversed(strides)):
-        straight = straight + ((number >> bit) & 1) * stride
-    if not np.array_equal(straight, lanes):
-        return None
-    merged = digits[:1]
-    for _, (count, stride) in pairwise(digits):
-        outer, step = merged[-1]
-        if step == stride * count:
-            merged[-1] = (outer * count, stride)
-        else:
-            merged.append((count, stride))
-    return Pattern(tuple(merged))
-
-
-def _aligned(start: Index, pattern: Pattern) -> Pattern:
-    """Consecutive elements that may not start at a row of the area are read row by row."""
-    if pattern != LINEAR:
-        return pattern
-    whole = start.constant % COLUMNS == 0 and all(term.coefficient % COLUMNS == 0 for term in start.terms)
-    return pattern if whole else UNALIGNED
