@@ -13,7 +13,7 @@ from passes.recompute import recompute
 from passes.schedule import schedule
 from repro.errors import InternalError
 from repro.ir.graph import Graph, Locations
-from repro.ir.program import CountedLoop, Program, While, walk
+from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.ir.types import Array
 from repro.machines import Machine
@@ -45,6 +45,41 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     GraphPass("canonical-outputs", _outputs, "first: the outputs' NaNs are fixed before anything may be merged"),
     GraphPass("expand", _expand, "after it only elements, nests and control flow are left, each loop once"),
     GraphPass("check-indices", _checks, "last: it must see every gather and scatter, those inside composites too"),
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an entry asks of its program: state (parameter, result), whether the last result is the report of indices,
+    the most bytes of temporaries."""
+
+    updates: tuple[tuple[int, int], ...]
+    reported: bool
+    memory_budget: int | None
+
+
+@dataclass(frozen=True)
+class ProgramPass:
+    """A rewriting of the program that keeps every result's bits; it gives back the program itself where it has nothing
+    to do, and is then no step."""
+
+    name: str
+    run: Callable[[Program, Wanted], Program]
+    reason: str
+
+
+def _recompute(program: Program, wanted: Wanted) -> Program:
+    return program if wanted.memory_budget is None else recompute(program, wanted.memory_budget)
+
+
+PROGRAM_PASSES: tuple[ProgramPass, ...] = (
+    ProgramPass("shorten-loops", lambda program, _: shorten_loops(program), "first: state takes what loops leave"),
+    ProgramPass(
+        "in-place",
+        lambda program, wanted: in_place(program, wanted.updates, wanted.reported),
+        "before memory is budgeted: gradients live until the commit",
+    ),
+    ProgramPass("recompute", _recompute, "last: it repeats calls of the program as it will run"),
 )
 
 
@@ -99,15 +134,11 @@ def run(
             observe(step.name, graph)
     program = lower(graph)
     steps.append(Step("lower", graph.digest.hex(), program.digest))
-    if any(isinstance(step, CountedLoop | While) for step in walk(program.steps)):
-        longer, program = program, shorten_loops(program)
-        steps.append(Step("shorten-loops", longer.digest, program.digest))
-    if updates:
-        beside, program = program, in_place(program, updates, bool(checked))
-        steps.append(Step("in-place", beside.digest, program.digest))
-    if memory_budget is not None:
-        kept, program = program, recompute(program, memory_budget)
-        steps.append(Step("recompute", kept.digest, program.digest))
+    wanted = Wanted(tuple(updates), bool(checked), memory_budget)
+    for program_pass in PROGRAM_PASSES:
+        before, program = program, program_pass.run(program, wanted)
+        if program is not before:
+            steps.append(Step(program_pass.name, before.digest, program.digest))
     return Lowered(program, tuple(steps), graph, checked)
 
 
