@@ -9,12 +9,30 @@ from repro.ir.schedule import ContractionTile, Schedule
 from repro.machines import Machine
 
 BLOCK_ROWS, BLOCK_COLUMNS = 448, 256
-"""Outputs of one work item of a contraction, at most: packed operands stay in the second-level cache."""
+"""Outputs of one work item of a contraction, about: packed operands stay in the second-level cache."""
+
+SHARES = (1, 2, 4)
+"""Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     """How the machine runs the kernel."""
     return _tiled(kernel, machine) or choose(kernel, machine)
+
+
+def _block(extent: int, most: int, tile: int, others: int) -> int:
+    """Rows or columns of a block, whole tiles, about as many as `most`, so that 2 and 4 threads have equal shares.
+
+    `others` is how many blocks there are for each of these. What a block costs beside its products is as one tile more.
+    """
+
+    def cost(size: int) -> tuple[int, int]:
+        items = -(-extent // size) * others
+        return sum(-(-items // threads) * threads * (size + tile) for threads in SHARES), -size
+
+    counts = range(max(1, extent // (most + most // 4)), 2 * -(-extent // most) + 1)
+    sizes = {min(-(-extent // (count * tile)) * tile, extent) for count in counts}
+    return min((size for size in sizes if size <= most + most // 4), key=cost, default=extent)
 
 
 def _tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
@@ -29,6 +47,7 @@ def _tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
         width //= 2
     vectors = min(machine.tile_vectors, -(-columns // width))
     tile_rows = min(machine.tile_rows, rows)
-    block_m = min(-(-BLOCK_ROWS // tile_rows) * tile_rows, rows)
-    block_n = min(BLOCK_COLUMNS, columns)
+    batch = contraction.extents[0]
+    block_m = _block(rows, BLOCK_ROWS, tile_rows, batch * -(-columns // BLOCK_COLUMNS))
+    block_n = _block(columns, BLOCK_COLUMNS, vectors * width, batch * -(-rows // block_m))
     return Schedule(None, width, 1, ContractionTile(tile_rows, vectors, block_m, block_n))
