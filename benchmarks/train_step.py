@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import repro
+from repro.arguments import size
 from repro.bench.measuring import peak_resident
 from repro.training.trace import Detail, TraceWriter
 
@@ -141,7 +142,12 @@ def prepare(options: argparse.Namespace, folder: Path) -> float:
         )  # fmt: skip
     start = time.perf_counter()
     repro.build(
-        folder / "gpt.onnx", folder / "gpt.repro", loss="softmax_cross_entropy", optimizer="adamw", learning_rate=RATE
+        folder / "gpt.onnx",
+        folder / "gpt.repro",
+        loss="softmax_cross_entropy",
+        optimizer="adamw",
+        learning_rate=RATE,
+        memory_budget=options.memory_budget,
     )
     return time.perf_counter() - start
 
@@ -195,6 +201,7 @@ def main(words: list[str]) -> None:
     }
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--memory-budget", type=size, metavar="SIZE", help="as of repro build, such as 400MiB")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(words)
