@@ -91,7 +91,8 @@ class _Draft:
             if body is None or any(self.buffers[buffer].role != TEMPORARY for buffer in body.written):
                 continue
             readers = {other for other, touched in enumerate(self.touched) if touched.read & body.written}
-            if readers and readers <= found and self._no_larger(body, found):
+            writers = [other for other, touched in enumerate(self.touched) if touched.written & body.written]
+            if writers == [at] and readers and readers <= found and self._no_larger(body, found):
                 found.add(at)
         return frozenset(found)
 

@@ -7,7 +7,8 @@ so loops of few iterations, such as those over microbatches, are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from passes.merge import Elementwise, as_call, elementwise, merge
@@ -32,12 +33,8 @@ def shorten_loops(program: Program) -> Program:
 class _Shortened:
     def __init__(self, program: Program) -> None:
         self.program, self.kernels = program, list(program.kernels)
-        self.uses: dict[int, int] = {}
+        self.uses = Counter(buffer for step in walk(program.steps) for buffer in _own(program, step))
         """How many calls, loops and branches of the whole program touch each buffer."""
-        for step in walk(program.steps):
-            shallow = with_bodies(step, [() for _ in bodies(step)])
-            for buffer, _ in touched(program, shallow):
-                self.uses[buffer] = self.uses.get(buffer, 0) + 1
 
     def kernel(self, kernel: Kernel) -> int:
         self.kernels.append(kernel)
@@ -58,14 +55,24 @@ class _Shortened:
     def _apart(self, loop: CountedLoop | While) -> tuple[list[Step], list[Step]]:
         """Calls of a body that compute the same in each iteration, and the rest.
 
-        Such a call reads nothing that the body writes, no counter, and fills a temporary of its own.
+        Such a call reads nothing that the body writes, no counter, and fills a temporary that only it and what stands
+        behind it in the body touch: no value that the loop carries, and none that it leaves.
         """
         written = [buffer for step in loop.body for buffer, writes in touched(self.program, step) if writes]
+        inside = Counter(buffer for step in walk(loop.body) for buffer in _own(self.program, step))
+        seen: set[int] = set()
         ahead, left = list[Step](), list[Step]()
         fixed: set[int] = set()
         for step in loop.body:
             mine = touches(self.program, step)
-            own = all(self.program.buffers[b].role == TEMPORARY and written.count(b) == 1 for b in mine.written)
+            own = all(
+                self.program.buffers[b].role == TEMPORARY
+                and written.count(b) == 1
+                and inside[b] == self.uses[b]
+                and b not in seen
+                for b in mine.written
+            )
+            seen |= mine.read | mine.written
             known = all(buffer in fixed or buffer not in written for buffer in mine.read)
             if isinstance(step, Call) and not step.scalars and own and known:
                 ahead.append(step)
@@ -103,6 +110,12 @@ class _Shortened:
     def _needed(self, buffer: int, group: Elementwise) -> bool:
         own = self.program.buffers[buffer].role == TEMPORARY and self.uses[buffer] == group.touches[buffer]
         return not own or buffer in group.read
+
+
+def _own(program: Program, step: Step) -> Iterator[int]:
+    """The buffers that a step touches itself, its bodies left out."""
+    for buffer, _ in touched(program, with_bodies(step, [() for _ in bodies(step)])):
+        yield buffer
 
 
 def _rebuilt(program: Program, kernels: Sequence[Kernel], steps: Sequence[Step]) -> Program:

@@ -14,7 +14,7 @@ from repro.ir.graph import Graph, Value, argument, parameter
 from repro.ir.program import OUTPUT, TEMPORARY, Call, Commit, Program, walk
 from repro.ir.types import F32, I64, Array, TensorType
 from repro.machines import Machine
-from repro.ops import add, gather, mul, reduce_axes, scatter, sub, transpose
+from repro.ops import add, fill, gather, mul, reduce_axes, scatter, sub, transpose
 from repro.ops.record import evaluate
 from repro.targets import cpu, interpreter
 from tests.running import executable
@@ -198,3 +198,20 @@ def test_a_stop_while_state_is_written_is_not_heard() -> None:
     calls = sum(isinstance(step, Call) for step in commit(program).body)
     assert calls > 0
     assert looks == barriers - calls + 1, "one behind each barrier up to the commit, and the function's own way out"
+
+
+def test_a_sum_that_is_begun_and_added_to_is_not_torn_apart() -> None:
+    """Zeros, then a scatter onto them, then the commit reads: the zeros stay ahead of the scatter."""
+    kind = TensorType(F32, (50, 4))
+    table, picks, rows = parameter(0, kind), argument(0, TensorType(I64, (6, 1))), argument(1, TensorType(F32, (6, 4)))
+    summed = scatter("add", fill(0.0, kind), picks, rows, (0,))
+    after = sub(table, mul(summed, summed))
+    graph = Graph((picks.type, rows.type), (reduce_axes("add", rows, (0, 1)), after))
+    program = run(graph, updates=((0, 1),)).program
+    draw = np.random.default_rng(6)
+    given = [draw.integers(0, 50, (6, 1)), draw.standard_normal((6, 4)).astype(np.float32)]
+    start = draw.standard_normal((50, 4)).astype(np.float32)
+    expected = evaluate(graph, given, [start])[1]
+    held = start.copy()
+    interpreter.run(program, given, [held])
+    assert held.tobytes() == expected.tobytes()

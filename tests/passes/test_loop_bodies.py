@@ -118,3 +118,17 @@ def test_loops_of_few_iterations_are_left_alone() -> None:
         return run(Graph((x.type, x.type), tuple(loop(count, (x,), (), (argument(1, x.type),), body)))).program
 
     assert len(body_of(program(MANY))[1].body) < len(body_of(program(MANY - 1))[1].body)
+
+
+def test_a_carried_value_that_is_the_same_each_time_is_not_known_in_the_first_iteration() -> None:
+    """c' = s s is computed before the loop; c takes it at the end of an iteration, and not before the first."""
+    kind = TensorType(F32, (ROWS, 4))
+
+    def body(_: Value, h: Value, c: Value, scale: Value) -> Sequence[Value]:
+        return add(mul(h, c), scale), mul(scale, scale)
+
+    h, c, scale = (argument(number, kind) for number in range(3))
+    graph = Graph((kind,) * 3, tuple(loop(MANY, (h, c), (), (scale,), body)))
+    expected = [array.tobytes() for array in evaluate(graph, drawn(graph))]
+    assert [array.tobytes() for array in interpreter.run(run(graph).program, drawn(graph))] == expected
+    assert [array.tobytes() for array in run_on_cpu(graph, drawn(graph), [], best(), 2)] == expected
