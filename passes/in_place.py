@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from passes.merge import Elementwise, as_call, copy, elementwise, merge
 from passes.plan import plan
-from passes.sequences import renamed, touches
+from passes.sequences import by_first_use, renamed, touches
 from repro.ir import index as ix
 from repro.ir.loops import BufferParameter, Exact, Kernel, Store, apply, const, load, reduce
-from repro.ir.program import OUTPUT, PARAMETER, TEMPORARY, Buffer, Call, Commit, Program, Step, walk
+from repro.ir.program import OUTPUT, PARAMETER, TEMPORARY, Buffer, Call, Commit, Program, Step
 from repro.ir.types import BOOL, I64
 
 
@@ -187,16 +187,10 @@ def _rebuilt(program: Program, draft: _Draft, gone: set[int], steps: Sequence[St
         names[number] = len(buffers)
         buffers.append(replace(buffer, position=outputs) if buffer.role == OUTPUT else buffer)
         outputs += buffer.role == OUTPUT
-    kernels: dict[str, Kernel] = {}
-    for step in walk(tuple(steps)):
-        if isinstance(step, Call):
-            kernel = draft.kernels[step.kernel]
-            kernels.setdefault(kernel.digest, kernel)
-    numbers = {digest: number for number, digest in enumerate(kernels)}
-    used = {at: numbers[kernel.digest] for at, kernel in enumerate(draft.kernels) if kernel.digest in numbers}
+    kernels, used = by_first_use(draft.kernels, steps)
     final = tuple(renamed(step, names, used) for step in steps)
     planned, arena = plan(tuple(buffers), final)
-    return Program(tuple(kernels.values()), planned, program.constants, final, arena)
+    return Program(kernels, planned, program.constants, final, arena)
 
 
 def _any_row(rows: int) -> Kernel:

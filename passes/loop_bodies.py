@@ -8,12 +8,12 @@ so loops of few iterations, such as those over microbatches, are left alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from passes.merge import Elementwise, as_call, elementwise, merge
 from passes.plan import plan
-from passes.sequences import bodies, renamed, touched, touches, with_bodies
+from passes.sequences import bodies, by_first_use, renamed, touched, touches, with_bodies
 from repro.ir.loops import Kernel
 from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, Step, While, walk
 
@@ -120,12 +120,7 @@ def _own(program: Program, step: Step) -> Iterator[int]:
 
 def _rebuilt(program: Program, kernels: Sequence[Kernel], steps: Sequence[Step]) -> Program:
     """Kernels by first use, memory planned anew. (A buffer that nothing uses any more keeps its number.)"""
-    first: dict[str, Kernel] = {}
-    for step in walk(tuple(steps)):
-        if isinstance(step, Call):
-            first.setdefault(kernels[step.kernel].digest, kernels[step.kernel])
-    numbers = {digest: number for number, digest in enumerate(first)}
-    used: Mapping[int, int] = {at: numbers[k.digest] for at, k in enumerate(kernels) if k.digest in numbers}
-    final = tuple(renamed(step, {}, used) for step in steps)
+    used, numbers = by_first_use(kernels, steps)
+    final = tuple(renamed(step, {}, numbers) for step in steps)
     buffers, arena = plan(program.buffers, final)
-    return replace(program, kernels=tuple(first.values()), buffers=buffers, steps=final, arena_bytes=arena)
+    return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena)

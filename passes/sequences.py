@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from repro.ir.loops import Kernel
 from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While, walk
 
 Path = tuple[tuple[int, int], ...]
@@ -104,3 +105,13 @@ def renamed(step: Step, names: Mapping[int, int], kernels: Mapping[int, int] | N
         case Commit():
             refused = None if step.refused is None else names.get(step.refused, step.refused)
             return with_bodies(replace(step, refused=refused), inner)
+
+
+def by_first_use(kernels: Sequence[Kernel], steps: Sequence[Step]) -> tuple[tuple[Kernel, ...], dict[int, int]]:
+    """The kernels that steps call, each once, by first use; and what each number becomes."""
+    used: dict[str, Kernel] = {}
+    for step in walk(tuple(steps)):
+        if isinstance(step, Call):
+            used.setdefault(kernels[step.kernel].digest, kernels[step.kernel])
+    numbers = {digest: number for number, digest in enumerate(used)}
+    return tuple(used.values()), {at: numbers[k.digest] for at, k in enumerate(kernels) if k.digest in numbers}
