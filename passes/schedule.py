@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from passes.vectors import choose
 from repro.ir.contraction import find
+from repro.ir.legality import can_tile
 from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.machines import Machine
@@ -20,7 +21,7 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     return _tiled(kernel, machine) or choose(kernel, machine)
 
 
-def _block(extent: int, most: int, tile: int, others: int) -> int:
+def block(extent: int, most: int, tile: int, others: int) -> int:
     """Rows or columns of a block, whole tiles, about as many as `most`, so that 2 and 4 threads have equal shares.
 
     `others` is how many blocks there are for each of these. What a block costs beside its products is as one tile more.
@@ -37,10 +38,10 @@ def _block(extent: int, most: int, tile: int, others: int) -> int:
 
 def _tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     contraction = find(kernel)
-    if contraction is None or not contraction.columns or 0 in contraction.extents:
+    if contraction is None or not can_tile(kernel):
         return None
     _, rows, columns, terms = contraction.extents
-    if contraction.chain.panel > 4096 or columns < 4 or terms < 4:
+    if columns < 4 or terms < 4:
         return None
     width = machine.lanes(contraction.reduce.dtype.bits)
     while width > columns and width > 4:
@@ -48,6 +49,6 @@ def _tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     vectors = min(machine.tile_vectors, -(-columns // width))
     tile_rows = min(machine.tile_rows, rows)
     batch = contraction.extents[0]
-    block_m = _block(rows, BLOCK_ROWS, tile_rows, batch * -(-columns // BLOCK_COLUMNS))
-    block_n = _block(columns, BLOCK_COLUMNS, vectors * width, batch * -(-rows // block_m))
+    block_m = block(rows, BLOCK_ROWS, tile_rows, batch * -(-columns // BLOCK_COLUMNS))
+    block_n = block(columns, BLOCK_COLUMNS, vectors * width, batch * -(-rows // block_m))
     return Schedule(None, width, 1, ContractionTile(tile_rows, vectors, block_m, block_n))

@@ -1,6 +1,6 @@
 """How a kernel is run on a machine: a value beside the kernel, never part of what it computes.
 
-A schedule realises the orders that the kernel states. Any schedule that `legal` accepts gives the same
+A schedule realises the orders that the kernel states. Any schedule that `repro.ir.legality` accepts gives the same
 bits; so it may come from a cost model, a tuning file or a random generator.
 """
 
@@ -15,6 +15,7 @@ class ContractionTile:
 
     A work item computes `block_m` x `block_n` outputs in register tiles of `rows` x (`vectors` times the
     vector width); it packs both operands a panel at a time, and takes `unroll` terms per turn of the loop.
+    The columns' operand is read in place where it lies in memory as tiles read it, unless `packs` has it copied too.
     """
 
     rows: int
@@ -22,6 +23,7 @@ class ContractionTile:
     block_m: int
     block_n: int
     unroll: int = 1
+    packs: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,4 +52,4 @@ class Schedule:
         if self.tile is None:
             return head
         t = self.tile
-        return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}"
+        return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{' pack=b' * t.packs}"

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 
 from repro.errors import InternalError
-from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Kernel, Load
+from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
 
 ROW_PADDING = 16
@@ -43,18 +42,8 @@ class Shape:
 
     @property
     def direct(self) -> bool:
-        """Whether b lies in memory as register tiles read it, a tile's columns side by side for one term after
-        another: then it is not packed."""
-        (_, term), columns, terms = self.contraction.terms, self.contraction.columns, self.contraction.reduce.axes
-        if not isinstance(term, Load) or term.when is not None or self.contraction.absent_in is not None:
-            return False
-        if self.columns_per_tile > columns[-1].extent or columns[-1].extent % self.columns_per_tile:
-            return False
-        strides, stride = [(columns[-1], 1)], columns[-1].extent
-        for axis in reversed(terms):
-            strides.append((axis, stride))
-            stride *= axis.extent
-        return all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+        """Whether register tiles read b where it lies: then it is not packed."""
+        return not self.tile.packs and self.contraction.in_place(self.columns_per_tile)
 
     @property
     def term_stride(self) -> int:
@@ -108,5 +97,5 @@ def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
     tile_rows = min(tile.rows, rows)
     block_m = min(-(-tile.block_m // tile_rows) * tile_rows, rows)
     block_n = min(-(-tile.block_n // per_tile) * per_tile, columns)
-    fitted = ContractionTile(tile_rows, tile.vectors, block_m, block_n, tile.unroll)
+    fitted = ContractionTile(tile_rows, tile.vectors, block_m, block_n, tile.unroll, tile.packs)
     return Shape(contraction, fitted, schedule.vector_width)

@@ -1,0 +1,129 @@
+"""The schedules that tuning tries: from one schedule, those that differ from it in one way.
+
+A dimension is a function (kernel, machine, schedule) → schedules. Tuning walks the dimensions in order and holds what
+it found in the ones before; every schedule that it can meet is made of such steps, and every one has the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from passes.schedule import block
+from passes.vectors import along, choose
+from repro.ir.contraction import find
+from repro.ir.legality import refusal
+from repro.ir.loops import Kernel
+from repro.ir.schedule import Schedule
+from repro.ir.work import operations
+from repro.machines import Machine
+
+BLOCK_ROWS = (56, 112, 224, 448, 896)
+BLOCK_COLUMNS = (64, 128, 256, 512, 1024)
+"""Sizes of a contraction's blocks, about: `passes.schedule.block` makes equal shares of whole tiles of them."""
+TURNS = (1, 2, 4)
+"""Terms of a turn of a register tile's loop."""
+LANES = (1, 2, 4, 8, 16)
+"""Registers side by side in what is computed at a time along a vector axis."""
+ITEMS = (512, 2048, 8192, 32768, 1 << 20)
+"""Outputs of an item along the vector axis."""
+SMALL = 1 << 20
+"""Scalar operations up to which a contraction may do better without packing anything."""
+
+Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
+
+
+def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    """The columns' operand packed or in place; a small contraction with no tiles at all."""
+    contraction, tile = find(kernel), schedule.tile
+    if contraction is None or tile is None:
+        return
+    if contraction.in_place(tile.vectors * schedule.vector_width):
+        yield replace(schedule, tile=replace(tile, packs=not tile.packs))
+    if operations(kernel) <= SMALL:
+        yield choose(kernel, machine)
+
+
+def block_rows(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    contraction, tile = find(kernel), schedule.tile
+    if contraction is not None and tile is not None:
+        batch, rows, columns, _ = contraction.extents
+        others = batch * -(-columns // tile.block_n)
+        for most in BLOCK_ROWS:
+            yield replace(schedule, tile=replace(tile, block_m=block(rows, most, tile.rows, others)))
+
+
+def block_columns(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    contraction, tile = find(kernel), schedule.tile
+    if contraction is not None and tile is not None:
+        batch, rows, columns, _ = contraction.extents
+        others = batch * -(-rows // tile.block_m)
+        for most in BLOCK_COLUMNS:
+            size = block(columns, most, tile.vectors * schedule.vector_width, others)
+            yield replace(schedule, tile=replace(tile, block_n=size))
+
+
+def register_tile(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    """As many accumulators as the registers hold beside a row of b and one of a; and such that tiles are equal."""
+    contraction, tile = find(kernel), schedule.tile
+    if contraction is None or tile is None:
+        return
+    _, rows, columns, _ = contraction.extents
+    for width in (schedule.vector_width, schedule.vector_width // 2):
+        for vectors in range(1, 5):
+            most = (machine.registers - vectors - 1) // vectors
+            if width < 2 or (vectors - 1) * width >= columns or most < 2:
+                continue
+            most = min(most, rows)
+            equal = -(-rows // -(-rows // most))
+            for count in sorted({most, equal, min(most, tile.rows)}):
+                yield replace(schedule, vector_width=width, tile=replace(tile, rows=count, vectors=vectors))
+
+
+def turn(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    if schedule.tile is not None:
+        for terms in TURNS:
+            yield replace(schedule, tile=replace(schedule.tile, unroll=terms))
+
+
+def vector_axis(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    if schedule.tile is None:
+        places = range(kernel.serial, len(kernel.axes))
+        for position in (None, *(place for place in places if kernel.axes[place].extent > 1)):
+            yield along(kernel, machine, position)
+
+
+def lanes(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    if schedule.vector_axis is not None:
+        for registers in LANES:
+            width = machine.lanes(32) * registers
+            if width <= kernel.axes[schedule.vector_axis].extent:
+                yield replace(schedule, vector_width=width)
+
+
+def item(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    """How much of the vector axis an item has."""
+    if schedule.vector_axis is not None:
+        for most in ITEMS:
+            yield replace(schedule, block=max(1, min(most, kernel.axes[schedule.vector_axis].extent)))
+
+
+def inner_axes(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    """How many of the last axes an item has whole."""
+    if schedule.tile is None:
+        others = [n for n in range(kernel.serial, len(kernel.axes)) if n != schedule.vector_axis]
+        for first in range(len(others) + 1):
+            yield replace(schedule, inner=tuple(others[first:]))
+
+
+DIMENSIONS: dict[str, Dimension] = {
+    each.__name__.replace("_", " "): each
+    for each in (packing, block_rows, block_columns, register_tile, turn, vector_axis, lanes, item, inner_axes)
+}
+"""In the order in which they are tried: what moves the most data first."""
+
+
+def variants(dimension: str, kernel: Kernel, machine: Machine, schedule: Schedule) -> tuple[Schedule, ...]:
+    """The other schedules along a dimension, each once."""
+    found = dict.fromkeys(DIMENSIONS[dimension](kernel, machine, schedule))
+    return tuple(each for each in found if each != schedule and refusal(kernel, each) is None)
