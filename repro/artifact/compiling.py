@@ -14,6 +14,8 @@ import repro.numerics
 import repro.targets
 from repro.artifact import workers
 from repro.artifact.cache import Cache, Key, key
+from repro.artifact.tuning import Tuning
+from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
@@ -28,12 +30,25 @@ def compile_kernel(text: str, schedule: str, target: str) -> bytes:
 
 
 def compile_programs(
-    wanted: Sequence[tuple[CodeTarget, Program]], cache: Cache | None, progress: Progress
+    wanted: Sequence[tuple[CodeTarget, Program]], cache: Cache | None, progress: Progress, tuning: Tuning | None = None
 ) -> list[CompiledProgram]:
-    """Every program compiled. Neither the cache nor the number of processes can change a byte."""
+    """Every program compiled, by the schedules of `tuning` where it has some. Neither the cache nor the number of
+    processes can change a byte."""
     scheduled = [
-        (target, program, tuple(target.schedule(kernel) for kernel in program.kernels)) for target, program in wanted
+        (target, program, tuple(_schedule(kernel, target, tuning) for kernel in program.kernels))
+        for target, program in wanted
     ]
+    return compile_scheduled(scheduled, cache, progress)
+
+
+def _schedule(kernel: Kernel, target: CodeTarget, tuning: Tuning | None) -> str:
+    return target.schedule(kernel) if tuning is None else tuning.schedule(target, kernel)
+
+
+def compile_scheduled(
+    scheduled: Sequence[tuple[CodeTarget, Program, tuple[str, ...]]], cache: Cache | None, progress: Progress
+) -> list[CompiledProgram]:
+    """Every program compiled, each by the schedules given for its kernels."""
     objects = _kernel_objects(scheduled, cache, progress)
     made: list[CompiledProgram] = []
     for target, program, schedules in scheduled:
