@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from repro import cli_audit, cli_bench, cli_training, driver, tables
+from repro import cli_audit, cli_bench, cli_training, cli_tune, driver, tables
 from repro.arguments import command, model_options, model_words, names, threads
 from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.progress import DelayedProgress
@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         _build_parser,
         _verify_parser,
         _run_parser,
+        *cli_tune.PARSERS,
         *cli_training.PARSERS,
         *cli_audit.PARSERS,
         *cli_bench.PARSERS,

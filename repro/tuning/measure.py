@@ -1,0 +1,119 @@
+"""A program by several sets of schedules, run in turn, so that what disturbs the machine disturbs all of them.
+
+It runs in a process of its own (`measured` starts it): a request comes in as a pickled file, samples go out as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from repro.artifact import tensors
+from repro.artifact.loaded import LoadedArtifact
+from repro.artifact.reading import open_artifact
+from repro.artifact.sessions import match
+from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
+from repro.ir.types import Array, to_storage
+from repro.targets.cpu.counting import Counted, Run, Variant
+from repro.targets.cpu.target import machine_of
+
+FEWEST_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """`rounds` of every variant, or fewer where they would take more than `seconds`."""
+
+    artifact: Path
+    entry: str
+    target: str
+    threads: int
+    variants: tuple[Variant, ...]
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Seconds, of each variant in each round: whole runs [variants, rounds], kernels [variants, rounds, kernels]."""
+
+    runs: Array
+    kernels: Array
+
+
+def measured(request: Request) -> Samples:
+    """Measure in a process of its own. Raises ReproError where it ends early, or a schedule changed a bit."""
+    with tempfile.TemporaryDirectory(prefix="repro-tune-") as folder:
+        path = Path(folder) / "request"
+        path.write_bytes(pickle.dumps(request))
+        command = [sys.executable, "-m", "repro.tuning.measure", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ReproError("measuring schedules failed", found=last, exit_code=EXIT_INCOMPLETE)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if answer["different"]:
+        raise ReproError(
+            "a schedule changed the bits of a result, which is a fault of repro",
+            found="; ".join(answer["different"]),
+            next="please report it with the model; a build without a tuning file is not affected",
+            exit_code=EXIT_MISMATCH,
+        )
+    return Samples(np.array(answer["runs"]), np.array(answer["kernels"]))
+
+
+def main(path: str) -> None:
+    request: Request = pickle.loads(Path(path).read_bytes())
+    artifact = LoadedArtifact(open_artifact(request.artifact))
+    compiled = artifact.compiled(request.entry, request.target)
+    run = artifact.config.golden_run(request.entry)
+    assert run is not None, "every build has a golden run"
+    inputs = match(artifact.golden_inputs(run), artifact.entries[request.entry].inputs)
+    state = artifact.initial_state(request.entry).values()
+    parameters = [to_storage(array, tensors.type_of(array).dtype).reshape(-1) for array in state]
+    with Counted(compiled.program, request.variants, parameters, machine_of(compiled), request.threads) as counted:
+        different = _different(counted, request.variants, inputs)
+        taken = [] if different else _rounds(counted, request, inputs)
+    runs = [[run.seconds for run in of_variant] for of_variant in zip(*taken, strict=True)]
+    kernels = [[run.kernels for run in of_variant] for of_variant in zip(*taken, strict=True)]
+    sys.stdout.write(json.dumps({"different": different, "runs": runs, "kernels": kernels}) + "\n")
+
+
+def _different(counted: Counted, variants: Sequence[Variant], inputs: Sequence[Array]) -> list[str]:
+    """The schedules of variants whose results have other bits than those of the first; all are warm after it."""
+    known: list[bytes] = []
+    found: list[str] = []
+    for number, each in enumerate(variants):
+        outputs = counted.run(number, inputs).outputs
+        results = [array.tobytes() for array in (*outputs, *counted.state())]
+        known = known or results
+        if results != known:
+            changed = (text for text, other in zip(each.schedules, variants[0].schedules, strict=True) if text != other)
+            found.append(f"one of {', '.join(changed)}")
+    return found
+
+
+def _rounds(counted: Counted, request: Request, inputs: Sequence[Array]) -> list[list[Run]]:
+    """Each round begins with another variant, so that none always follows the same one."""
+    taken: list[list[Run]] = []
+    count, started = len(request.variants), time.perf_counter()
+    for number in range(request.rounds):
+        if number >= FEWEST_ROUNDS and time.perf_counter() - started > request.seconds:
+            break
+        order = [(number + position) % count for position in range(count)]
+        runs = {variant: counted.run(variant, inputs) for variant in order}
+        taken.append([runs[variant] for variant in range(count)])
+    return taken
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,193 @@
+"""The walk: dimension by dimension, every kernel that takes time tries its variants at once, one in each run.
+
+A run measures one schedule of each kernel in its place, between its neighbours and over their data. What looked best
+on the way is measured again at the end, against the cost model's schedules, with fresh samples: so a lucky sample on
+the way keeps nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from repro.artifact.cache import Cache
+from repro.artifact.compiling import compile_kernels
+from repro.ir.loops import Kernel
+from repro.ir.types import Array
+from repro.targets.cpu.counting import Variant
+from repro.targets.protocol import Choices, CodeTarget, CompiledProgram
+from repro.tuning.measure import Request, Samples, measured
+
+Progress = Callable[[str, int, int], None]
+
+LEAST_SHARE = 0.003
+"""Of a run, below which a kernel is not worth a trial."""
+WALK_ROUNDS, LAST_ROUNDS = 15, 75
+PROMISING = 0.98
+"""Of the time of the schedule before, at which the walk goes on from a variant."""
+KEPT = 0.99
+"""Of the default's time, below which the whole 95 % interval has to lie."""
+RESAMPLES = 1000
+LAST_PART = 0.25
+"""Of the budget, for the last measurements."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of one kernel: seconds of all its calls in a run, by medians of the last measurement."""
+
+    kernel: Kernel
+    default: str
+    schedule: str
+    default_seconds: float
+    seconds: float
+    tried: int
+
+    @property
+    def changed(self) -> bool:
+        return self.schedule != self.default
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An entry's kernels, those that take the most time first, and seconds of a whole run before and after.
+
+    `interval` is the 95 % interval of after over before.
+    """
+
+    entry: str
+    default_seconds: float
+    seconds: float
+    interval: tuple[float, float]
+    trials: tuple[Trial, ...]
+    complete: bool
+    """Whether the budget sufficed for every dimension."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is tuned and where: an entry of an artifact on a target of this machine."""
+
+    artifact: Path
+    entry: str
+    compiled: CompiledProgram
+    threads: int
+    cache: Cache | None
+
+    @property
+    def target(self) -> CodeTarget:
+        return self.compiled.target
+
+    @property
+    def choices(self) -> Choices:
+        assert self.target.choices is not None, "a target that can be tuned"
+        return self.target.choices
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.compiled.program.kernels
+
+
+class Search:
+    """The tuning of one entry. `known` are schedules by kernel digest that another entry's search decided."""
+
+    def __init__(self, place: Place, seconds: float, known: Mapping[str, str], progress: Progress) -> None:
+        self.place, self.progress = place, progress
+        begin = time.perf_counter()
+        self.deadline, self.end = begin + seconds * (1 - LAST_PART), begin + seconds
+        self.default = [known.get(kernel.digest, text) for kernel, text in self._defaults()]
+        self.best = list(self.default)
+        self.tried: list[set[str]] = [{text} for text in self.default]
+        self.fixed = {number for number, kernel in enumerate(place.kernels) if kernel.digest in known}
+
+    def _defaults(self) -> Sequence[tuple[Kernel, str]]:
+        return list(zip(self.place.kernels, self.place.compiled.schedules, strict=True))
+
+    def run(self) -> Outcome:
+        dimensions = self.place.choices.dimensions
+        heavy = self._heavy()
+        complete = True
+        for number, dimension in enumerate(dimensions):
+            self.progress(f"tune {self.place.entry}", number, len(dimensions) + 1)
+            now = time.perf_counter()
+            if now >= self.deadline:
+                complete = False
+                break
+            self._step(dimension, heavy, now + (self.deadline - now) / (len(dimensions) - number))
+        self.progress(f"tune {self.place.entry}", len(dimensions), len(dimensions) + 1)
+        outcome = self._outcome(heavy, complete)
+        self.progress(f"tune {self.place.entry}", len(dimensions) + 1, len(dimensions) + 1)
+        return outcome
+
+    def _heavy(self) -> list[int]:
+        """The kernels that are worth a trial, the longest first."""
+        taken = self._measure([self.default], 3, self.deadline)
+        seconds = np.median(taken.kernels[0], axis=0)
+        longest = np.argsort(-seconds, kind="stable").tolist()
+        return [n for n in longest if n not in self.fixed and seconds[n] >= LEAST_SHARE * seconds.sum()]
+
+    def _step(self, dimension: str, heavy: Sequence[int], until: float) -> None:
+        """Try a dimension's variants of every kernel, and go on from those that are faster."""
+        kernels = self.place.kernels
+        options = {n: self.place.choices.variants(dimension, kernels[n], self.best[n]) for n in heavy}
+        count = max((len(each) for each in options.values()), default=0)
+        if not count:
+            return
+        rows = [list(self.best)]
+        for position in range(count):
+            rows.append([
+                options[n][position] if n in options and position < len(options[n]) else self.best[n]
+                for n in range(len(kernels))
+            ])  # fmt: skip
+        taken = self._measure(rows, WALK_ROUNDS, until)
+        for n, found in options.items():
+            self.tried[n].update(found)
+            ratios = [float(np.median(_ratios(taken, row, n))) for row in range(1, len(found) + 1)]
+            if found and min(ratios) < PROMISING:
+                self.best[n] = found[ratios.index(min(ratios))]
+
+    def _measure(self, rows: Sequence[Sequence[str]], rounds: int, until: float) -> Samples:
+        place, kernels = self.place, self.place.kernels
+        wanted = [(place.target, kernel, text) for row in rows for kernel, text in zip(kernels, row, strict=True)]
+        objects = compile_kernels(wanted, place.cache, lambda *_: None)
+        size = len(kernels)
+        variants = tuple(Variant(tuple(row), tuple(objects[n * size : (n + 1) * size])) for n, row in enumerate(rows))
+        chosen = (place.artifact, place.entry, place.target.name, place.threads)
+        return measured(Request(*chosen, variants, rounds, until - time.perf_counter()))
+
+    def _outcome(self, heavy: Sequence[int], complete: bool) -> Outcome:
+        """Fresh samples: first of everything that looked better, then of what has proved so."""
+        now = time.perf_counter()
+        middle = now + (self.end - now) / 2
+        last = self._measure([self.default, self.best], LAST_ROUNDS, middle)
+        lost = [n for n in heavy if self.best[n] != self.default[n] and _interval(last.kernels[:, :, n])[1] >= KEPT]
+        if lost:
+            for n in lost:
+                self.best[n] = self.default[n]
+            last = self._measure([self.default, self.best], LAST_ROUNDS, self.end)
+        medians = np.median(last.kernels, axis=1)
+        trials = [
+            Trial(self.place.kernels[n], self.default[n], self.best[n], float(medians[0, n]), float(medians[1, n]),
+                  len(self.tried[n]))
+            for n in heavy
+        ]  # fmt: skip
+        before, after = (float(value) for value in np.median(last.runs, axis=1))
+        return Outcome(self.place.entry, before, after, _interval(last.runs), tuple(trials), complete)
+
+
+def _ratios(taken: Samples, row: int, kernel: int) -> Array:
+    """A variant's time over that of the first row, round by round."""
+    return taken.kernels[row, :, kernel] / np.maximum(taken.kernels[0, :, kernel], 1e-12)
+
+
+def _interval(seconds: Array) -> tuple[float, float]:
+    """The 95 % interval of the second row's median over the first's: rounds are resampled in pairs (percentile
+    bootstrap, Efron 1979)."""
+    drawn = np.random.default_rng(0).integers(0, seconds.shape[1], (RESAMPLES, seconds.shape[1]))
+    medians = np.maximum(np.median(seconds[:, drawn], axis=2), 1e-12)
+    low, high = np.quantile(medians[1] / medians[0], (0.025, 0.975))
+    return float(low), float(high)
