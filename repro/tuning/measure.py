@@ -23,10 +23,16 @@ from repro.artifact.reading import open_artifact
 from repro.artifact.sessions import match
 from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
 from repro.ir.types import Array, to_storage
-from repro.targets.cpu.counting import Counted, Run, Variant
+from repro.targets.cpu.counting import Counted, Variant
 from repro.targets.cpu.target import machine_of
 
 FEWEST_ROUNDS = 2
+MOST_REPEATS, SAMPLE_SECONDS = 5, 0.05
+"""A sample is the best of so many runs, fewer where they would take longer: what disturbs a run only lengthens it."""
+
+
+_Sample = tuple[float, list[float]]
+"""Seconds of the whole run, and of each kernel."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,8 @@ def main(path: str) -> None:
     with Counted(compiled.program, request.variants, parameters, machine_of(compiled), request.threads) as counted:
         different = _different(counted, request.variants, inputs)
         taken = [] if different else _rounds(counted, request, inputs)
-    runs = [[run.seconds for run in of_variant] for of_variant in zip(*taken, strict=True)]
-    kernels = [[run.kernels for run in of_variant] for of_variant in zip(*taken, strict=True)]
+    runs = [[seconds for seconds, _ in samples] for samples in zip(*taken, strict=True)]
+    kernels = [[kernels for _, kernels in samples] for samples in zip(*taken, strict=True)]
     sys.stdout.write(json.dumps({"different": different, "runs": runs, "kernels": kernels}) + "\n")
 
 
@@ -102,17 +108,25 @@ def _different(counted: Counted, variants: Sequence[Variant], inputs: Sequence[A
     return found
 
 
-def _rounds(counted: Counted, request: Request, inputs: Sequence[Array]) -> list[list[Run]]:
+def _rounds(counted: Counted, request: Request, inputs: Sequence[Array]) -> list[list[_Sample]]:
     """Each round begins with another variant, so that none always follows the same one."""
-    taken: list[list[Run]] = []
-    count, started = len(request.variants), time.perf_counter()
+    taken: list[list[_Sample]] = []
+    count = len(request.variants)
+    repeats = round(SAMPLE_SECONDS / max(counted.run(0, inputs).seconds, 1e-6))
+    repeats, started = max(1, min(MOST_REPEATS, repeats)), time.perf_counter()
     for number in range(request.rounds):
         if number >= FEWEST_ROUNDS and time.perf_counter() - started > request.seconds:
             break
         order = [(number + position) % count for position in range(count)]
-        runs = {variant: counted.run(variant, inputs) for variant in order}
+        runs = {variant: _sample(counted, variant, inputs, repeats) for variant in order}
         taken.append([runs[variant] for variant in range(count)])
     return taken
+
+
+def _sample(counted: Counted, variant: int, inputs: Sequence[Array], repeats: int) -> _Sample:
+    runs = [counted.run(variant, inputs) for _ in range(repeats)]
+    kernels = [min(times) for times in zip(*(run.kernels for run in runs), strict=True)]
+    return min(run.seconds for run in runs), kernels
 
 
 if __name__ == "__main__":
