@@ -163,12 +163,12 @@ class Search:
         """Fresh samples: first of everything that looked better, then of what has proved so."""
         now = time.perf_counter()
         middle = now + (self.end - now) / 2
-        last = self._measure([self.default, self.best], LAST_ROUNDS, middle)
+        last = self._measure_both(middle)
         lost = [n for n in heavy if self.best[n] != self.default[n] and _interval(last.kernels[:, :, n])[1] >= KEPT]
         if lost:
             for n in lost:
                 self.best[n] = self.default[n]
-            last = self._measure([self.default, self.best], LAST_ROUNDS, self.end)
+            last = self._measure_both(self.end)
         medians = np.median(last.kernels, axis=1)
         trials = [
             Trial(self.place.kernels[n], self.default[n], self.best[n], float(medians[0, n]), float(medians[1, n]),
@@ -177,6 +177,12 @@ class Search:
         ]  # fmt: skip
         before, after = (float(value) for value in np.median(last.runs, axis=1))
         return Outcome(self.place.entry, before, after, _interval(last.runs), tuple(trials), complete)
+
+    def _measure_both(self, until: float) -> Samples:
+        """The default and the best so far; samples of one alone, twice, where they are the same."""
+        same = self.best == self.default
+        taken = self._measure([self.default] if same else [self.default, self.best], LAST_ROUNDS, until)
+        return Samples(taken.runs[[0, -1]], taken.kernels[[0, -1]])
 
 
 def _ratios(taken: Samples, row: int, kernel: int) -> Array:
