@@ -71,12 +71,11 @@ def register_tile(kernel: Kernel, machine: Machine, schedule: Schedule) -> Itera
     _, rows, columns, _ = contraction.extents
     for width in (schedule.vector_width, schedule.vector_width // 2):
         for vectors in range(1, 5):
-            most = (machine.registers - vectors - 1) // vectors
-            if width < 2 or (vectors - 1) * width >= columns or most < 2:
+            most = min(rows, (machine.registers - vectors - 1) // vectors)
+            needed = width == schedule.vector_width or columns % (vectors * schedule.vector_width)
+            if width < 2 or not needed or (vectors - 1) * width >= columns or most < 1:
                 continue
-            most = min(most, rows)
-            equal = -(-rows // -(-rows // most))
-            for count in sorted({most, equal, min(most, tile.rows)}):
+            for count in sorted({most, -(-rows // -(-rows // most))}):
                 yield replace(schedule, vector_width=width, tile=replace(tile, rows=count, vectors=vectors))
 
 

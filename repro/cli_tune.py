@@ -66,12 +66,18 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
     for each in outcome.trials:
         name = f"{describe(each.kernel)} {each.kernel.digest[:8]}"
         schedule = each.schedule if each.changed else ""
-        best = f"{each.seconds * 1e3:.3f}" if each.changed else ""
+        best = _ms(each.seconds) if each.changed else ""
         ratio = f"{each.default_seconds / each.seconds:.2f}" if each.changed else ""
-        yield name, f"{each.default_seconds * 1e3:.3f}", best, ratio, str(each.tried), schedule
+        yield name, _ms(each.default_seconds), best, ratio, str(each.tried), schedule
     low, high = outcome.interval
-    ratio = f"{outcome.default_seconds / outcome.seconds:.2f} ({1 / high:.2f} to {1 / low:.2f})"
-    yield "the whole run", f"{outcome.default_seconds * 1e3:.3f}", f"{outcome.seconds * 1e3:.3f}", ratio, "", ""
+    kernels, whole = outcome.default_work / outcome.work, outcome.default_seconds / outcome.seconds
+    yield "all kernels", _ms(outcome.default_work), _ms(outcome.work), f"{kernels:.2f}", "", ""
+    ratio = f"{whole:.2f} ({1 / high:.2f} to {1 / low:.2f})"
+    yield "the whole run", _ms(outcome.default_seconds), _ms(outcome.seconds), ratio, "", ""
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f}"
 
 
 def _document(found: Found) -> dict[str, Any]:
@@ -80,6 +86,8 @@ def _document(found: Found) -> dict[str, Any]:
             "default_seconds": each.default_seconds,
             "seconds": each.seconds,
             "interval": each.interval,
+            "default_work": each.default_work,
+            "work": each.work,
             "kernels": [
                 {
                     "kernel": trial.kernel.digest,

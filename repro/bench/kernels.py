@@ -1,4 +1,4 @@
-"""What each kernel of a program takes: its cycles, counted by the program itself, beside the work that it does."""
+"""What each kernel of a program takes: its time, counted by the program itself, beside the work that it does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from repro.targets.protocol import CompiledProgram
 
 @dataclass(frozen=True)
 class KernelTime:
-    """All calls of one kernel in one run: seconds from the first thread's start to the last one's end of its share,
+    """All calls of one kernel in one run: seconds of its own time that the slowest thread spent in them,
     floating point operations (a contraction's fma is two; of other kernels, scalar operations), and bytes that at
     least move: each element that is read or written, once a call."""
 

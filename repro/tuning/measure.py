@@ -27,7 +27,7 @@ from repro.targets.cpu.counting import Counted, Variant
 from repro.targets.cpu.target import machine_of
 
 FEWEST_ROUNDS = 2
-MOST_REPEATS, SAMPLE_SECONDS = 5, 0.05
+MOST_REPEATS, SAMPLE_SECONDS = 5, 0.2
 """A sample is the best of so many runs, fewer where they would take longer: what disturbs a run only lengthens it."""
 
 

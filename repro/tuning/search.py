@@ -1,8 +1,8 @@
-"""The walk: dimension by dimension, every kernel that takes time tries its variants at once, one in each run.
+"""The walk: every kernel that takes time tries the variants along one of its dimensions, then along the next.
 
-A run measures one schedule of each kernel in its place, between its neighbours and over their data. What looked best
-on the way is measured again at the end, against the cost model's schedules, with fresh samples: so a lucky sample on
-the way keeps nothing.
+A run measures one schedule of each kernel in its place, between its neighbours and over their data, so a step takes
+as many runs as the kernel with the most variants has. What looked best on the way is measured again at the end, against
+the cost model's schedules, with fresh samples: a lucky sample on the way keeps nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Progress = Callable[[str, int, int], None]
 
 LEAST_SHARE = 0.003
 """Of a run, below which a kernel is not worth a trial."""
-WALK_ROUNDS, LAST_ROUNDS = 15, 75
+WALK_ROUNDS, LAST_ROUNDS = 7, 25
 PROMISING = 0.98
 """Of the time of the schedule before, at which the walk goes on from a variant."""
 KEPT = 0.99
@@ -54,15 +54,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An entry's kernels, those that take the most time first, and seconds of a whole run before and after.
-
-    `interval` is the 95 % interval of after over before.
-    """
+    """An entry's kernels, those that take the most time first, and seconds before and after: of a whole run by the
+    clock (`interval` is the 95 % interval of after over before), and of all kernels together."""
 
     entry: str
     default_seconds: float
     seconds: float
     interval: tuple[float, float]
+    default_work: float
+    work: float
     trials: tuple[Trial, ...]
     complete: bool
     """Whether the budget sufficed for every dimension."""
@@ -108,20 +108,35 @@ class Search:
         return list(zip(self.place.kernels, self.place.compiled.schedules, strict=True))
 
     def run(self) -> Outcome:
-        dimensions = self.place.choices.dimensions
         heavy = self._heavy()
-        complete = True
-        for number, dimension in enumerate(dimensions):
-            self.progress(f"tune {self.place.entry}", number, len(dimensions) + 1)
+        ahead = {n: list(self.place.choices.dimensions) for n in heavy}
+        most = max((len(self._reachable(n)) for n in heavy), default=0)
+        for step in range(most):
             now = time.perf_counter()
             if now >= self.deadline:
-                complete = False
                 break
-            self._step(dimension, heavy, now + (self.deadline - now) / (len(dimensions) - number))
-        self.progress(f"tune {self.place.entry}", len(dimensions), len(dimensions) + 1)
+            self.progress(f"tune {self.place.entry}", step, most + 1)
+            self._step({n: self._next(n, ahead[n]) for n in heavy}, now + (self.deadline - now) / (most - step))
+        self.progress(f"tune {self.place.entry}", most, most + 1)
+        complete = not any(self._next(n, ahead[n]) for n in heavy)
         outcome = self._outcome(heavy, complete)
-        self.progress(f"tune {self.place.entry}", len(dimensions) + 1, len(dimensions) + 1)
+        self.progress(f"tune {self.place.entry}", most + 1, most + 1)
         return outcome
+
+    def _reachable(self, kernel: int) -> list[str]:
+        """The dimensions along which a kernel has variants to begin with."""
+        return [each for each in self.place.choices.dimensions if self._variants(each, kernel)]
+
+    def _variants(self, dimension: str, kernel: int) -> tuple[str, ...]:
+        return self.place.choices.variants(dimension, self.place.kernels[kernel], self.best[kernel])
+
+    def _next(self, kernel: int, ahead: list[str]) -> tuple[str, ...]:
+        """The variants along the first of the dimensions ahead that has any; it and those before it are done with."""
+        while ahead:
+            found = self._variants(ahead.pop(0), kernel)
+            if found:
+                return found
+        return ()
 
     def _heavy(self) -> list[int]:
         """The kernels that are worth a trial, the longest first."""
@@ -130,10 +145,9 @@ class Search:
         longest = np.argsort(-seconds, kind="stable").tolist()
         return [n for n in longest if n not in self.fixed and seconds[n] >= LEAST_SHARE * seconds.sum()]
 
-    def _step(self, dimension: str, heavy: Sequence[int], until: float) -> None:
-        """Try a dimension's variants of every kernel, and go on from those that are faster."""
+    def _step(self, options: Mapping[int, Sequence[str]], until: float) -> None:
+        """Try variants of every kernel, and go on from those that are faster."""
         kernels = self.place.kernels
-        options = {n: self.place.choices.variants(dimension, kernels[n], self.best[n]) for n in heavy}
         count = max((len(each) for each in options.values()), default=0)
         if not count:
             return
@@ -164,8 +178,7 @@ class Search:
         now = time.perf_counter()
         middle = now + (self.end - now) / 2
         last = self._measure_both(middle)
-        lost = [n for n in heavy if self.best[n] != self.default[n] and _interval(last.kernels[:, :, n])[1] >= KEPT]
-        if lost:
+        while lost := self._lost(last, heavy):
             for n in lost:
                 self.best[n] = self.default[n]
             last = self._measure_both(self.end)
@@ -176,7 +189,13 @@ class Search:
             for n in heavy
         ]  # fmt: skip
         before, after = (float(value) for value in np.median(last.runs, axis=1))
-        return Outcome(self.place.entry, before, after, _interval(last.runs), tuple(trials), complete)
+        work = (float(value) for value in medians.sum(axis=1))
+        return Outcome(self.place.entry, before, after, _interval(last.runs), *work, tuple(trials), complete)
+
+    def _lost(self, taken: Samples, heavy: Sequence[int]) -> list[int]:
+        """Changed kernels that are not faster beyond noise: what is kept is so in the measurement that is reported."""
+        changed = [n for n in heavy if self.best[n] != self.default[n]]
+        return [n for n in changed if _interval(taken.kernels[:, :, n])[1] >= KEPT]
 
     def _measure_both(self, until: float) -> Samples:
         """The default and the best so far; samples of one alone, twice, where they are the same."""

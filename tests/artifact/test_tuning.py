@@ -17,7 +17,6 @@ from repro.artifact.canonical import encode
 from repro.artifact.tuning import Host, Tuned, Tuning
 from repro.errors import EXIT_GOOD, ReproError
 from repro.ir.describe import describe
-from repro.ir.parse_program import parse_schedule
 from repro.targets import registry
 from tests.cli.conftest import INPUTS, MODEL
 

@@ -85,7 +85,7 @@ class _Planted:
 
 def test_a_schedule_that_changes_a_bit_is_found() -> None:
     variants = [Variant((f"s{number}", "same"), (b"", b"")) for number in range(4)]
-    found = measure._different(_Planted(), variants, [])  # pyright: ignore[reportArgumentType, reportPrivateUsage]
+    found = measure._different(_Planted(), variants, [])  # pyright: ignore[reportArgumentType]
     assert found == ["one of s2"]
 
 
@@ -98,10 +98,10 @@ def test_a_failed_measurement_is_told(tmp_path: Path) -> None:
 def test_what_is_kept_is_beyond_noise() -> None:
     rng = np.random.default_rng(7)
     noise = 1 + 0.1 * np.abs(rng.standard_normal((2, 40)))
-    low, high = search._interval(noise)  # pyright: ignore[reportPrivateUsage]
+    low, high = search._interval(noise)
     assert low < 1 < high
     faster = noise * np.array([[1.0], [0.8]])
-    low, high = search._interval(faster)  # pyright: ignore[reportPrivateUsage]
+    low, high = search._interval(faster)
     assert low < 0.8 < high < search.KEPT
     taken = Samples(faster, faster[:, :, None])
-    assert np.median(search._ratios(taken, 1, 0)) < search.PROMISING  # pyright: ignore[reportPrivateUsage]
+    assert np.median(search._ratios(taken, 1, 0)) < search.PROMISING

@@ -1,4 +1,4 @@
-"""Programs that count their own cycles: what each kernel takes where it stands, by one or several sets of schedules."""
+"""Programs that take their own time: what each kernel takes where it stands, by one or several sets of schedules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run took: in all, and by kernel (all its calls, from the first thread's start to the last one's end)."""
+    """What a run took: seconds in all, and by kernel, of all its calls, the time of its own that the slowest thread
+    spent in each."""
 
     seconds: float
     kernels: tuple[float, ...]
@@ -44,7 +45,7 @@ class Counted:
     ) -> None:
         self.program = program
         self._calls = [step.kernel for step in walk(program.steps) if isinstance(step, Call)]
-        self._cycles = np.zeros((len(self._calls) + 1, threads), np.uint64)
+        self._times = np.zeros((len(self._calls) + 1, threads), np.uint64)
         self._codes: list[code.Code] = []
         scratch = 0
         for each in variants:
@@ -52,7 +53,7 @@ class Counted:
             counting = code.compile_program(program, schedules, machine, profile=True)
             self._codes.append(code.Code((*each.kernel_objects, counting)))
             scratch = max(scratch, code.scratch_bytes(program, schedules))
-        self._executable = CpuExecutable(program, self._codes[0], scratch, threads, self._cycles)
+        self._executable = CpuExecutable(program, self._codes[0], scratch, threads, self._times)
         for position, value in enumerate(parameters):
             self._executable.bind_parameter(position, value)
         self._initial = [(position, parameters[position]) for position in sorted(program.written)]
@@ -61,7 +62,7 @@ class Counted:
     def counts(self) -> list[int]:
         """How often each kernel is called (both sides of a branch; a while loop's body once, since nobody knows)."""
         found = [0] * len(self.program.kernels)
-        for kernel, times in _times(self.program.steps, 1):
+        for kernel, times in _repeats(self.program.steps, 1):
             found[kernel] += times
         return found
 
@@ -70,15 +71,14 @@ class Counted:
             current = self._executable.parameter(position)
             if current is not None:
                 np.copyto(current, value.reshape(-1))
-        self._cycles[:] = 0
+        self._times[:] = 0
         self._executable.code = self._codes[variant]
         start = time.perf_counter()
         outputs = tuple(self._executable.run(inputs))
         seconds = time.perf_counter() - start
-        slowest = self._cycles.max(axis=1).astype(np.float64)
         spent = [0.0] * len(self.program.kernels)
-        for kernel, cycles in zip(self._calls, slowest, strict=False):
-            spent[kernel] += float(cycles) * seconds / float(slowest[-1])
+        for kernel, slowest in zip(self._calls, self._times.max(axis=1).tolist(), strict=False):
+            spent[kernel] += slowest * 1e-9
         return Run(seconds, tuple(spent), outputs)
 
     def state(self) -> tuple[Array, ...]:
@@ -93,14 +93,14 @@ class Counted:
         self._executable.close()
 
 
-def _times(steps: Sequence[Step], times: int) -> Iterator[tuple[int, int]]:
+def _repeats(steps: Sequence[Step], times: int) -> Iterator[tuple[int, int]]:
     for step in steps:
         match step:
             case Call():
                 yield step.kernel, times
             case Loop():
-                yield from _times(step.body, times * step.count)
+                yield from _repeats(step.body, times * step.count)
             case Branch():
-                yield from _times((*step.then, *step.otherwise), times)
+                yield from _repeats((*step.then, *step.otherwise), times)
             case While() | Commit():
-                yield from _times(step.body, times)
+                yield from _repeats(step.body, times)
