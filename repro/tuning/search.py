@@ -189,8 +189,9 @@ class Search:
             for n in heavy
         ]  # fmt: skip
         before, after = (float(value) for value in np.median(last.runs, axis=1))
-        work = (float(value) for value in medians.sum(axis=1))
-        return Outcome(self.place.entry, before, after, _interval(last.runs), *work, tuple(trials), complete)
+        default_work, work = (float(value) for value in medians.sum(axis=1))
+        whole = (before, after, _interval(last.runs), default_work, work)
+        return Outcome(self.place.entry, *whole, tuple(trials), complete)
 
     def _lost(self, taken: Samples, heavy: Sequence[int]) -> list[int]:
         """Changed kernels that are not faster beyond noise: what is kept is so in the measurement that is reported."""
