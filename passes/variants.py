@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from passes.schedule import block
-from passes.vectors import along, choose
+from passes.vectors import along, axis_cost, choose
 from repro.ir.contraction import find
 from repro.ir.legality import refusal
 from repro.ir.loops import Kernel
@@ -29,6 +29,8 @@ ITEMS = (512, 2048, 8192, 32768, 1 << 20)
 """Outputs of an item along the vector axis."""
 SMALL = 1 << 20
 """Scalar operations up to which a contraction may do better without packing anything."""
+HOPELESS = 4
+"""Times the cost of the vector axis at hand: what the model thinks worse than this is not worth a run."""
 
 Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
@@ -86,9 +88,13 @@ def turn(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Sched
 
 
 def vector_axis(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    if schedule.tile is None:
-        places = range(kernel.serial, len(kernel.axes))
-        for position in (None, *(place for place in places if kernel.axes[place].extent > 1)):
+    """The axes that the cost model does not think hopeless."""
+    if schedule.tile is not None:
+        return
+    most = HOPELESS * axis_cost(kernel, machine, schedule.vector_axis)
+    places = range(kernel.serial, len(kernel.axes))
+    for position in (None, *(place for place in places if kernel.axes[place].extent > 1)):
+        if axis_cost(kernel, machine, position) <= most:
             yield along(kernel, machine, position)
 
 

@@ -41,6 +41,11 @@ def choose(kernel: Kernel, machine: Machine) -> Schedule:
     return along(kernel, machine, position)
 
 
+def axis_cost(kernel: Kernel, machine: Machine, position: int | None) -> int:
+    """What the model expects of a vector axis, to be compared with that of another."""
+    return _Model(kernel, machine).cost(position)
+
+
 def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
     """What suits a vector axis: lanes, and rows that stay whole."""
     width = 1 if position is None else _Model(kernel, machine).width(kernel.axes[position])

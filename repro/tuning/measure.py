@@ -30,6 +30,8 @@ FEWEST_ROUNDS = 2
 MOST_REPEATS, SAMPLE_SECONDS = 5, 0.2
 """A sample is the best of so many runs, fewer where they would take longer: what disturbs a run only lengthens it."""
 
+HOPELESS = 3
+"""Times the first variant's kernels in the first run: such a variant is not run again."""
 
 _Sample = tuple[float, list[float]]
 """Seconds of the whole run, and of each kernel."""
@@ -87,39 +89,49 @@ def main(path: str) -> None:
     state = artifact.initial_state(request.entry).values()
     parameters = [to_storage(array, tensors.type_of(array).dtype).reshape(-1) for array in state]
     with Counted(compiled.program, request.variants, parameters, machine_of(compiled), request.threads) as counted:
-        different = _different(counted, request.variants, inputs)
-        taken = [] if different else _rounds(counted, request, inputs)
+        first, different = _first_runs(counted, request.variants, inputs)
+        taken = [] if different else _rounds(counted, request, inputs, first)
     runs = [[seconds for seconds, _ in samples] for samples in zip(*taken, strict=True)]
     kernels = [[kernels for _, kernels in samples] for samples in zip(*taken, strict=True)]
     sys.stdout.write(json.dumps({"different": different, "runs": runs, "kernels": kernels}) + "\n")
 
 
-def _different(counted: Counted, variants: Sequence[Variant], inputs: Sequence[Array]) -> list[str]:
-    """The schedules of variants whose results have other bits than those of the first; all are warm after it."""
+def _first_runs(
+    counted: Counted, variants: Sequence[Variant], inputs: Sequence[Array]
+) -> tuple[list[_Sample], list[str]]:
+    """What each variant takes the first time, and the schedules of those whose results have other bits than those of
+    the first variant."""
     known: list[bytes] = []
-    found: list[str] = []
+    samples: list[_Sample] = []
+    different: list[str] = []
     for number, each in enumerate(variants):
-        outputs = counted.run(number, inputs).outputs
-        results = [array.tobytes() for array in (*outputs, *counted.state())]
+        run = counted.run(number, inputs)
+        samples.append((run.seconds, list(run.kernels)))
+        results = [array.tobytes() for array in (*run.outputs, *counted.state())]
         known = known or results
         if results != known:
             changed = (text for text, other in zip(each.schedules, variants[0].schedules, strict=True) if text != other)
-            found.append(f"one of {', '.join(changed)}")
-    return found
+            different.append(f"one of {', '.join(changed)}")
+    return samples, different
 
 
-def _rounds(counted: Counted, request: Request, inputs: Sequence[Array]) -> list[list[_Sample]]:
-    """Each round begins with another variant, so that none always follows the same one."""
+def _rounds(
+    counted: Counted, request: Request, inputs: Sequence[Array], first: Sequence[_Sample]
+) -> list[list[_Sample]]:
+    """Each round begins with another variant, so that none always follows the same one. Of a hopeless variant its first
+    run stands for all."""
     taken: list[list[_Sample]] = []
-    count = len(request.variants)
-    repeats = round(SAMPLE_SECONDS / max(counted.run(0, inputs).seconds, 1e-6))
-    repeats, started = max(1, min(MOST_REPEATS, repeats)), time.perf_counter()
+    count, limit = len(first), HOPELESS * sum(first[0][1])
+    repeats = max(1, min(MOST_REPEATS, round(SAMPLE_SECONDS / max(first[0][0], 1e-6))))
+    started = time.perf_counter()
     for number in range(request.rounds):
         if number >= FEWEST_ROUNDS and time.perf_counter() - started > request.seconds:
             break
-        order = [(number + position) % count for position in range(count)]
-        runs = {variant: _sample(counted, variant, inputs, repeats) for variant in order}
-        taken.append([runs[variant] for variant in range(count)])
+        samples = list(first)
+        for variant in ((number + position) % count for position in range(count)):
+            if sum(first[variant][1]) <= limit:
+                samples[variant] = _sample(counted, variant, inputs, repeats)
+        taken.append(samples)
     return taken
 
 

@@ -85,8 +85,9 @@ class _Planted:
 
 def test_a_schedule_that_changes_a_bit_is_found() -> None:
     variants = [Variant((f"s{number}", "same"), (b"", b"")) for number in range(4)]
-    found = measure._different(_Planted(), variants, [])  # pyright: ignore[reportArgumentType]
+    samples, found = measure._first_runs(_Planted(), variants, [])  # pyright: ignore[reportArgumentType]
     assert found == ["one of s2"]
+    assert len(samples) == 4
 
 
 def test_a_failed_measurement_is_told(tmp_path: Path) -> None:
