@@ -35,13 +35,14 @@ def compile_programs(
 ) -> list[CompiledProgram]:
     """Every program compiled, by the schedules of `tuning` where it has some. Neither the cache nor the number of
     processes can change a byte."""
+    shaped = [(target, target.shape(program)) for target, program in wanted]
     scheduled = [
-        (target, kernel, _schedule(kernel, target, tuning)) for target, each in wanted for kernel in each.kernels
+        (target, kernel, _schedule(kernel, target, tuning)) for target, each in shaped for kernel in each.kernels
     ]
     objects = iter(compile_kernels(scheduled, cache, progress))
     schedules = (schedule for _, _, schedule in scheduled)
     made: list[CompiledProgram] = []
-    for target, program in wanted:
+    for target, program in shaped:
         chosen = tuple(islice(schedules, len(program.kernels)))
         kernels = tuple(islice(objects, len(program.kernels)))
         calls = _program_object(program, chosen, target, cache)

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from repro.ir.parse_program import parse_schedule
-from repro.ir.program import Branch, Call, Commit, Program, Step, While, walk
+from repro.ir.program import Branch, Call, Commit, Program, RowBlocks, Step, While, walk
 from repro.ir.program import CountedLoop as Loop
 from repro.ir.types import Array
 from repro.machines import Machine
@@ -98,7 +98,7 @@ def _repeats(steps: Sequence[Step], times: int) -> Iterator[tuple[int, int]]:
         match step:
             case Call():
                 yield step.kernel, times
-            case Loop():
+            case Loop() | RowBlocks():
                 yield from _repeats(step.body, times * step.count)
             case Branch():
                 yield from _repeats((*step.then, *step.otherwise), times)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from passes import variants as tuning
+from passes.row_blocks import row_blocks
 from passes.schedule import schedule
 from repro.ir import legality
 from repro.ir.loops import Kernel
@@ -43,6 +44,9 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 
 
 def _code_target(machine: Machine) -> CodeTarget:
+    def shape(program: Program) -> Program:
+        return row_blocks(program, machine.l2_bytes // 4)
+
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text
 
@@ -52,7 +56,7 @@ def _code_target(machine: Machine) -> CodeTarget:
     def calls(program: Program, schedules: Sequence[str]) -> bytes:
         return compile_program(program, schedules, machine)
 
-    made = (machine.name, machine.digest, OBJECT_TYPE, ".o", schedule_text, compile_kernel, calls)
+    made = (machine.name, machine.digest, OBJECT_TYPE, ".o", shape, schedule_text, compile_kernel, calls)
     return CodeTarget(*made, choices=_choices(machine))
 
 
