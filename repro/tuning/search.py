@@ -93,7 +93,7 @@ class Place:
 
 
 class Search:
-    """The tuning of one entry. `known` are schedules by kernel digest that another entry's search decided."""
+    """The tuning of one entry: at least one step of the walk, and as many as there is time for. `known` are schedules by kernel digest that another entry's search decided."""
 
     def __init__(self, place: Place, seconds: float, known: Mapping[str, str], progress: Progress) -> None:
         self.place, self.progress = place, progress
@@ -113,7 +113,7 @@ class Search:
         most = max((len(self._reachable(n)) for n in heavy), default=0)
         for step in range(most):
             now = time.perf_counter()
-            if now >= self.deadline:
+            if step and now >= self.deadline:
                 break
             self.progress(f"tune {self.place.entry}", step, most + 1)
             self._step({n: self._next(n, ahead[n]) for n in heavy}, now + (self.deadline - now) / (most - step))

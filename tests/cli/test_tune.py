@@ -22,7 +22,7 @@ WORDS = [str(MODEL), "--inputs", str(INPUTS)]
 
 def test_what_it_finds_is_what_build_takes(tmp_path: Path, mlp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "tuning.json"
-    assert cli.main(["tune", *WORDS, "--budget", "6", "--threads", "1", "-o", str(file), "--json"]) == 0
+    assert cli.main(["tune", *WORDS, "--budget", "3", "--threads", "1", "-o", str(file), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     tuning = tunings.read(file)
     assert said["tuning"] == tuning.digest
@@ -47,7 +47,6 @@ def test_the_table_names_kernels_and_the_whole_run(tmp_path: Path, capsys: pytes
     assert "the whole run" in out
     assert "the budget ended before everything was tried" in out
     assert f"tuning {tunings.read(file).digest}" in out
-    assert tunings.read(file).kernels == (), "nothing was tried, so nothing can have been found"
 
 
 @pytest.mark.parametrize(
