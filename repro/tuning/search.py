@@ -93,7 +93,10 @@ class Place:
 
 
 class Search:
-    """The tuning of one entry: at least one step of the walk, and as many as there is time for. `known` are schedules by kernel digest that another entry's search decided."""
+    """The tuning of one entry: at least one step of the walk, and as many as there is time for.
+
+    `known` are schedules by kernel digest that another entry's search decided.
+    """
 
     def __init__(self, place: Place, seconds: float, known: Mapping[str, str], progress: Progress) -> None:
         self.place, self.progress = place, progress
