@@ -14,6 +14,12 @@ from repro.ir.schedule import ContractionTile, Schedule
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
 
+NEAR_TERMS = 1024
+"""Bytes between a column's terms up to which tiles read them in place: further apart each is on a page of its own, and
+those a power of two apart share a cache set, which costs more than packing them once for many rows."""
+FEW_TILES = 8
+"""Tiles of rows for which columns are not worth packing, wherever they lie."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -49,6 +55,9 @@ class Shape:
         if not isinstance(term, Load) or term.when is not None or self.contraction.absent_in is not None:
             return False
         if self.columns_per_tile > columns[-1].extent or columns[-1].extent % self.columns_per_tile:
+            return False
+        apart = columns[-1].extent * term.dtype.bytes
+        if apart > NEAR_TERMS and self.tile.block_m > FEW_TILES * self.tile.rows:
             return False
         strides, stride = [(columns[-1], 1)], columns[-1].extent
         for axis in reversed(terms):
