@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from passes.vectors import choose
+from passes.windows import window
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
@@ -11,13 +12,16 @@ from repro.machines import Machine
 BLOCK_ROWS, BLOCK_COLUMNS = 448, 256
 """Outputs of one work item of a contraction, about: packed operands stay in the second-level cache."""
 
+WINDOW_ROWS, WINDOW_COLUMNS = 1024, 64
+"""The same where rows are read through a window, which takes more of a block's memory than its columns."""
+
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     """How the machine runs the kernel."""
-    return _tiled(kernel, machine) or choose(kernel, machine)
+    return _windowed(kernel, machine) or _tiled(kernel, machine) or choose(kernel, machine)
 
 
 def _block(extent: int, most: int, tile: int, others: int) -> int:
@@ -33,6 +37,22 @@ def _block(extent: int, most: int, tile: int, others: int) -> int:
     counts = range(max(1, extent // (most + most // 4)), 2 * -(-extent // most) + 1)
     sizes = {min(-(-extent // (count * tile)) * tile, extent) for count in counts}
     return min((size for size in sizes if size <= most + most // 4), key=cost, default=extent)
+
+
+def _windowed(kernel: Kernel, machine: Machine) -> Schedule | None:
+    """A contraction whose rows are read through a window."""
+    found = window(kernel, WINDOW_ROWS)
+    if found is None:
+        return None
+    batch, rows, columns, terms = found.contraction.extents
+    width = machine.lanes(found.contraction.reduce.dtype.bits)
+    if found.contraction.chain.panel > 4096 or columns < width or terms < 4:
+        return None
+    vectors = min(machine.tile_vectors, -(-columns // width))
+    others = batch * -(-columns // WINDOW_COLUMNS)
+    block_m = _block(rows, WINDOW_ROWS, found.rows_per_unit, others)
+    block_n = _block(columns, WINDOW_COLUMNS, vectors * width, batch * -(-rows // block_m))
+    return Schedule(None, width, 1, ContractionTile(machine.tile_rows, vectors, block_m, block_n, window=True))
 
 
 def _tiled(kernel: Kernel, machine: Machine) -> Schedule | None:

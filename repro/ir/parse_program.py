@@ -94,8 +94,9 @@ def parse_schedule(text: str) -> Schedule:
         del names[3], values[3]
     tile = None
     if len(names) > 3:
-        if names[3:] != ["tile", "block", "turn"]:
+        window = names[6:] == ["window"] and values[6] == "1"
+        if names[3:] != ["tile", "block", "turn", *["window"] * window]:
             raise ValueError(f"not a schedule: {text!r}")
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
-        tile = ContractionTile(int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
+        tile = ContractionTile(int(rows), int(vectors), int(block_m), int(block_n), int(values[5]), window)
     return Schedule(axis, int(values[1]), int(values[2]), tile, inner)

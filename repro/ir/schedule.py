@@ -15,6 +15,8 @@ class ContractionTile:
 
     A work item computes `block_m` x `block_n` outputs in register tiles of `rows` x (`vectors` times the
     vector width); it packs both operands a panel at a time, and takes `unroll` terms per turn of the loop.
+    With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
+    it is each of its places once.
     """
 
     rows: int
@@ -22,6 +24,7 @@ class ContractionTile:
     block_m: int
     block_n: int
     unroll: int = 1
+    window: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,4 +53,5 @@ class Schedule:
         if self.tile is None:
             return head
         t = self.tile
-        return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}"
+        tail = " window=1" if t.window else ""
+        return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{tail}"

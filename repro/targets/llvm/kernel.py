@@ -20,6 +20,7 @@ from repro.targets.llvm import contraction, reductions, scalars
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of
+from repro.targets.llvm.windows import WindowItem
 
 
 def symbol(kernel: Kernel) -> str:
@@ -45,7 +46,11 @@ def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     """The LLVM module (text) of a kernel under a schedule."""
     f = Function()
     if schedule.tile is not None:
-        contraction.emit(f, kernel, schedule, machine)
+        shape = shape_of(kernel, schedule)
+        if shape.window is None:
+            contraction.emit(f, kernel, shape, machine, contraction.Item)
+        else:
+            contraction.emit(f, shape.window.kernel, shape, machine, WindowItem)
     elif work_items(kernel, schedule):
         _emit_items(f, kernel, schedule, machine)
     f.line("ret void")
