@@ -23,8 +23,8 @@ ROWS = 16
 
 @dataclass(frozen=True)
 class Place:
-    """An axis of the window: `row_step` for each step of the row axis and `term_step` for each of the term axis, where it
-    has one, counted from `least`, so that it begins at 0."""
+    """An axis of the window: `row_step` for each step of the row axis and `term_step` for each of the term axis, where
+    it has one, counted from `least`, so that it begins at 0."""
 
     axis: Axis
     row: Axis | None
@@ -87,9 +87,14 @@ def _of_side(kernel: Kernel, found: Contraction, side: int, most_rows: int) -> W
     for at in reversed(range(first, len(contraction.rows))):
         rows = math.prod(axis.extent for axis in contraction.rows[at:])
         if rows > most_rows:
-            inner = rows // contraction.rows[at].extent
-            return _cut(kernel, contraction.rows[at], max(1, most_rows // inner), side, most_rows)
-    return _window(kernel, contraction, contraction.rows[first:], pairs)
+            axis, most = contraction.rows[at], most_rows * contraction.rows[at].extent // rows
+            inner = max((size for size in range(2, most + 1) if axis.extent % size == 0), default=None)
+            if inner is not None:
+                return _of_part(kernel, axis, inner, side, most_rows)
+            first = at + 1
+            break
+    kept = [pair for pair in pairs if pair[0] in contraction.rows[first:]]
+    return _window(kernel, contraction, contraction.rows[first:], kept) if kept else None
 
 
 def _first(rows: tuple[Axis, ...], first: int) -> int:
@@ -109,13 +114,12 @@ def _turned(kernel: Kernel, found: Contraction, side: int) -> Contraction:
     return replace(found, terms=(a, b), batch=batch, rows=rows, columns=columns, absent_in=absent)
 
 
-def _cut(kernel: Kernel, axis: Axis, most: int, side: int, most_rows: int) -> Window | None:
-    """The window of the kernel with the axis cut in two, the inner one of at most `most`."""
-    inner = max(size for size in range(1, most + 1) if axis.extent % size == 0)
+def _of_part(kernel: Kernel, axis: Axis, inner: int, side: int, most_rows: int) -> Window | None:
+    """The window of the kernel with the axis cut in two, the inner one of that extent."""
     fresh = 1 + max(each.number for each in kernel.expressions if isinstance(each, Axis))
     fresh = max(fresh, 1 + max(each.number for each in kernel.axes))
     outside, inside = ix.axis(fresh, axis.extent // inner), ix.axis(fresh + 1, inner)
-    whole = {axis: ix.add(ix.scale(outside, inner), inside)}
+    whole: dict[Expr, Expr] = {axis: ix.add(ix.scale(outside, inner), inside)}
     stores = tuple(
         Store(store.buffer, offset, value)
         for store in kernel.stores
@@ -124,7 +128,7 @@ def _cut(kernel: Kernel, axis: Axis, most: int, side: int, most_rows: int) -> Wi
     axes = tuple(each for one in kernel.axes for each in ((outside, inside) if one is axis else (one,)))
     again = Kernel(kernel.buffers, kernel.scalars, axes, kernel.serial, stores)
     found = find(again)
-    return None if found is None or inner == 1 else _of_side(again, found, side, most_rows)
+    return None if found is None else _of_side(again, found, side, most_rows)
 
 
 # places ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,9 +209,7 @@ def _window(kernel: Kernel, contraction: Contraction, rows: tuple[Axis, ...], pa
     order = {place: _stride(term, place.axis) for place in places}
     places.sort(key=lambda place: -order[place])
     before = contraction.rows[: len(contraction.rows) - len(rows)]
-    return Window(
-        kernel, contraction, before, rows, units, terms, tuple(places), term, present[0] if present else None
-    )
+    return Window(kernel, contraction, before, rows, units, terms, tuple(places), term, present[0] if present else None)
 
 
 def _stride(term: Expr, axis: Axis) -> int:

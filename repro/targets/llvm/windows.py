@@ -1,8 +1,8 @@
 """Contractions whose rows are read through a window: convolutions and their gradients (passes/windows.py).
 
 Vectors run along the columns, that is along the channels. The window lies in private memory once for each place, with
-blanks where terms are absent; a register tile reads one element of it for all lanes, at a distance from the tile's first
-that is known when the code is written. So a stride costs nothing, and no patches are ever written.
+blanks where terms are absent; a register tile reads one element of it for all lanes, at a distance from the tile's
+first that is known when the code is written. So a stride costs nothing, and no patches are ever written.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class WindowItem(Item):
             group(integer(whole), long - whole)
 
     def _tile_at(self, column: Val, b: str, panel: Val, size: Val) -> Tile:
-        """The code of a register tile at `first` in the window; its rows by how far away they lie, and their numbers."""
+        """The code of a register tile at `first` in the window; its rows by distance in it and by number."""
         f, shape, vectors = self.f, self.shape, self.tile.vectors
         terms, stride = self.window.terms, shape.strides[1]
 
@@ -184,7 +184,7 @@ class WindowItem(Item):
             strides = [self._stride(axis) for axis in axes]
             for number, place in enumerate(product(*map(range, extents))):
                 away = sum(step * stride for step, stride in zip(place, strides, strict=True))
-                acc = self._step(at, away, f.add(k, integer(number)), b, acc, rows)
+                acc = self._link(at, away, f.add(k, integer(number)), b, acc, rows)
             return acc
         stride, inner = self._stride(axes[0]), math.prod(extents[1:])
         turn = 1 if len(axes) > 1 else max(n for n in range(1, TURN + 1) if extents[0] % n == 0)
@@ -194,12 +194,12 @@ class WindowItem(Item):
             if len(axes) > 1:
                 return self._chain(axes[1:], here, term, b, state, rows)
             for ahead in range(turn):
-                state = self._step(here, ahead * stride, f.add(term, integer(ahead)), b, state, rows)
+                state = self._link(here, ahead * stride, f.add(term, integer(ahead)), b, state, rows)
             return state
 
         return f.loop(integer(0), integer(extents[0]), turn, acc, step)
 
-    def _step(self, at: Val, away: int, k: Val, b: str, acc: list[Val], rows: list[int]) -> list[Val]:
+    def _link(self, at: Val, away: int, k: Val, b: str, acc: list[Val], rows: list[int]) -> list[Val]:
         """One term of the chain for the whole register tile."""
         f, width, vectors = self.f, self.shape.width, self.tile.vectors
         line = f.scaled(k, self.shape.term_stride)
@@ -222,7 +222,9 @@ class WindowItem(Item):
             lanes = self.body.lane_scope(self.scope, axes, f.add(self.row0, at), width, mask, aligned)
 
             def square(column: Val, _: list[Val]) -> Sequence[Val]:
-                places = [f.add(f.scaled(f.add(at, integer(n)), self.shape.padded_columns), column) for n in range(width)]
+                places = [
+                    f.add(f.scaled(f.add(at, integer(n)), self.shape.padded_columns), column) for n in range(width)
+                ]
                 values = turned(f, [self.read(self.totals, place, width) for place in places])
                 for number, value in enumerate(values):
                     self._column(lanes, f.add(column, integer(number)), value)
