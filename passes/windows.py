@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from passes.rename import rewritten
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Affine, Axis, Expr, Kernel, Load, Store, topological
+from repro.ir.loops import Affine, Apply, Axis, Const, Expr, Kernel, Load, Store, topological
 
 ROWS = 16
 """Rows that a unit should have at least, for whole register tiles."""
@@ -24,13 +24,20 @@ ROWS = 16
 @dataclass(frozen=True)
 class Place:
     """An axis of the window: `row_step` for each step of the row axis and `term_step` for each of the term axis, where
-    it has one, counted from `least`, so that it begins at 0."""
+    it has one, counted from `least`, so that it begins at 0. Terms outside of `first` to `last` are absent."""
 
     axis: Axis
     row: Axis | None
     row_step: int
     term: Axis | None
     term_step: int
+    first: int
+    last: int
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether there are absent terms."""
+        return self.first > 0 or self.last < self.axis.extent - 1
 
     @property
     def least(self) -> int:
@@ -198,18 +205,38 @@ def _window(kernel: Kernel, contraction: Contraction, rows: tuple[Axis, ...], pa
     fresh, known, places = 1 + max(numbers), dict[Expr, Expr](), list[Place]()
     for row, row_step, term, term_step in pairs:
         extent = _extent(row, row_step, term, term_step)
-        place = Place(ix.axis(fresh + len(places), extent), row, row_step, term, term_step)
+        place = Place(ix.axis(fresh + len(places), extent), row, row_step, term, term_step, 0, extent - 1)
         single, step, other = (term, term_step, row) if abs(term_step) == 1 else (row, row_step, term)
         known[single] = ix.scale(ix.add(place.axis, ix.number(place.least)), step)
         known[other] = ix.number(0)
         places.append(place)
-    places += [Place(axis, axis, 1, None, 0) for axis in rows if axis not in known]
-    places += [Place(axis, None, 0, axis, 1) for axis in terms if axis not in known]
+    places += [Place(axis, axis, 1, None, 0, 0, axis.extent - 1) for axis in rows if axis not in known]
+    places += [Place(axis, None, 0, axis, 1, 0, axis.extent - 1) for axis in terms if axis not in known]
     term, *present = rewritten(_roots(contraction), known)
-    order = {place: _stride(term, place.axis) for place in places}
-    places.sort(key=lambda place: -order[place])
+    if present:
+        places = [_trimmed(place, present[0]) for place in places]
+    places.sort(key=lambda place: -_stride(term, place.axis))
     before = contraction.rows[: len(contraction.rows) - len(rows)]
     return Window(kernel, contraction, before, rows, units, terms, tuple(places), term, present[0] if present else None)
+
+
+def _trimmed(place: Place, present: Expr) -> Place:
+    """The place with the ends that the conditions on it alone leave of it."""
+    first, last, conditions = place.first, place.last, [present]
+    while conditions:
+        condition = conditions.pop()
+        if not isinstance(condition, Apply) or condition.free != {place.axis}:
+            conditions += condition.children if isinstance(condition, Apply) and condition.op == "and" else ()
+            continue
+        index, bound = condition.children[0], condition.children[-1]
+        step, least = ix.coefficient(index, place.axis), ix.bounds(index)[0]
+        if condition.op == "and":
+            conditions += condition.children
+        elif isinstance(bound, Const) and step == 1 and condition.op == "ge":
+            first = max(first, bound.bits - least)
+        elif isinstance(bound, Const) and step == 1 and condition.op == "lt":
+            last = min(last, bound.bits - 1 - least)
+    return replace(place, first=first, last=last)
 
 
 def _stride(term: Expr, axis: Axis) -> int:

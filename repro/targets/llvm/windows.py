@@ -8,11 +8,12 @@ first that is known when the code is written. So a stride costs nothing, and no 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 from repro.ir.loops import Axis, Expr, Kernel, Load
-from repro.ir.types import BOOL
+from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.contraction import Item
@@ -22,8 +23,36 @@ from repro.targets.llvm.tiling import Shape
 
 WRITTEN_OUT = 9
 """Terms that stand in the code one after another: up to those of a window of 3 by 3."""
+WRITTEN_TILES = 4
+"""Tiles of a line that are each written out, so that absent terms can be left out of them."""
 TURN = 4
 """Terms to a turn of a loop over more."""
+
+
+Ranges = Mapping[Axis, tuple[Val, Val]]
+"""From where to before where terms are there, along axes of which some are absent."""
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Where rows begin: an offset in the window, a row of the block, and which terms are there."""
+
+    first: Val
+    row: Val
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a register tile: how far it lies from the tile's first in the window, its number from it, and its
+    places along row axes where the code knows them."""
+
+    away: int
+    number: int
+    known: Mapping[Axis, int]
+
+
+TileCode = Callable[[Corner, Sequence[Row]], None]
 
 
 class WindowItem(Item):
@@ -110,8 +139,8 @@ class WindowItem(Item):
 
             def unit(number: Val, _: list[Val]) -> Sequence[Val]:
                 first = f.add(f.scaled(number, strides[0]), integer(-least))
-                row = f.scaled(number, self.window.rows_per_unit)
-                self._unit(self.window.rows, first, row, self._tile_at(column, b, panel, size))
+                corner = Corner(first, f.scaled(number, self.window.rows_per_unit), {})
+                self._unit(self.window.rows, corner, self._tile_at(column, b, panel, size))
                 return ()
 
             f.loop(integer(0), self.row_units, 1, (), unit)
@@ -125,29 +154,51 @@ class WindowItem(Item):
         steps = ((place, stride) for place, stride in pairs if axis in (place.row, place.term))
         return sum((place.row_step if place.row is axis else place.term_step) * stride for place, stride in steps)
 
-    def _unit(self, axes: Sequence[Axis], first: Val, row: Val, tile: Tile) -> None:
+    def _unit(self, axes: Sequence[Axis], place: Corner, tile: TileCode) -> None:
         """Tiles over a unit's rows: parts of a line of the last axis, or several whole lines."""
-        f, most, last = self.f, self.tile.rows, axes[-1].extent
-        if len(axes) > 1 and (len(axes) > 2 or 2 * last > most):
-            inner, stride = math.prod(axis.extent for axis in axes[1:]), self._stride(axes[0])
+        if len(axes) == 1:
+            self._lines(axes[0], None, place, tile)
+        elif len(axes) == 2 and 2 * axes[1].extent <= self.tile.rows:
+            self._lines(axes[0], axes[1], place, tile)
+        else:
+            inner = math.prod(axis.extent for axis in axes[1:])
 
             def line(number: Val, _: list[Val]) -> Sequence[Val]:
-                here, below = f.add(first, f.scaled(number, stride)), f.add(row, f.scaled(number, inner))
-                self._unit(axes[1:], here, below, tile)
+                self._unit(axes[1:], self._moved(place, axes[0], number, inner), tile)
                 return ()
 
-            f.loop(integer(0), integer(axes[0].extent), 1, (), line)
+            self.f.loop(integer(0), integer(axes[0].extent), 1, (), line)
+
+    def _moved(self, place: Corner, axis: Axis, number: Val, rows: int) -> Corner:
+        """Further along a row axis, in steps of so many rows."""
+        f = self.f
+        first = f.add(place.first, f.scaled(number, self._stride(axis)))
+        ranges = {**place.ranges, **self._range(axis, number)}
+        return Corner(first, f.add(place.row, f.scaled(number, rows)), ranges)
+
+    def _lines(self, axis: Axis, inside: Axis | None, corner: Corner, tile: TileCode) -> None:
+        """Tiles along one axis, in equal shares, each with the whole of the one inside."""
+        f, long, per_line = self.f, axis.extent, 1 if inside is None else inside.extent
+        share, stride = _share(long, self.tile.rows // per_line), self._stride(axis)
+        across = 0 if inside is None else self._stride(inside)
+
+        def rows(count: int, start: int | None) -> list[Row]:
+            found: list[Row] = []
+            for n, m in product(range(count), range(per_line)):
+                known = {} if inside is None else {inside: m}
+                known |= {} if start is None else {axis: start + n}
+                found.append(Row(stride * n + across * m, per_line * n + m, known))
+            return found
+
+        if -(-long // share) <= WRITTEN_TILES and any(each.row is axis and each.trimmed for each in self.window.places):
+            for start in range(0, long, share):
+                here = self._moved(corner, axis, integer(start), per_line)
+                tile(replace(here, ranges=corner.ranges), rows(min(share, long - start), start))
             return
-        long = axes[0].extent
-        inside = [(0, 0)] if len(axes) == 1 else [(self._stride(axes[1]) * n, n) for n in range(last)]
-        per_line = len(inside)
-        share = _share(long, most // per_line)
-        stride = self._stride(axes[0])
-        places = [(stride * n + away, per_line * n + below) for n in range(share) for away, below in inside]
 
         def group(number: Val, count: int) -> Sequence[Val]:
-            here, below = f.add(first, f.scaled(number, stride)), f.add(row, f.scaled(number, per_line))
-            tile(here, below, places[: count * per_line])
+            here = self._moved(corner, axis, number, per_line)
+            tile(replace(here, ranges=corner.ranges), rows(count, None))
             return ()
 
         whole = long // share * share
@@ -155,60 +206,98 @@ class WindowItem(Item):
         if whole < long:
             group(integer(whole), long - whole)
 
-    def _tile_at(self, column: Val, b: str, panel: Val, size: Val) -> Tile:
-        """The code of a register tile at `first` in the window; its rows by distance in it and by number."""
+    def _range(self, axis: Axis, number: Val) -> Ranges:
+        """From where to where the terms along the axis that shares places with a row axis are there."""
+        f = self.f
+        for place in self.window.places:
+            if place.row is not axis or place.term is None or not place.trimmed or abs(place.term_step) != 1:
+                continue
+            at = f.add(f.scaled(number, place.row_step * place.term_step), integer(-place.least * place.term_step))
+            ends = (place.first, place.last) if place.term_step == 1 else (-place.last, -place.first)
+            low, high = (f.let(f"sub i64 {end}, {at.text}", I64) for end in (ends[0], ends[1] + 1))
+            low = scalars.select(f, scalars.compare(f, "lt", low, integer(0)), integer(0), low)
+            return {place.term: (low, self.least(high, integer(place.term.extent)))}
+        return {}
+
+    def _there(self, row: Row, taps: Mapping[Axis, int]) -> bool:
+        """Whether a row's term may be there: not where what is known of both says that it is absent."""
+        for place in self.window.places:
+            if place.row in row.known and place.term in taps:
+                at = place.row_step * row.known[place.row] + place.term_step * taps[place.term] - place.least
+                if not place.first <= at <= place.last:
+                    return False
+        return True
+
+    def _tile_at(self, column: Val, b: str, panel: Val, size: Val) -> TileCode:
+        """The code of a register tile from a corner of the window on."""
         f, shape, vectors = self.f, self.shape, self.tile.vectors
         terms, stride = self.window.terms, shape.strides[1]
 
-        def tile(first: Val, row: Val, rows: Sequence[tuple[int, int]]) -> None:
+        def tile(corner: Corner, rows: Sequence[Row]) -> None:
             zero = scalars.constant(f, self.dtype, 0, shape.width)
-            away = [place for place, _ in rows]
 
             def unit(number: Val, acc: list[Val]) -> Sequence[Val]:
-                at, k = f.add(first, f.scaled(number, stride)), f.scaled(number, self.window.terms_per_unit)
-                return self._chain(terms, at, k, b, acc, away)
+                at, k = f.add(corner.first, f.scaled(number, stride)), f.scaled(number, self.window.terms_per_unit)
+                return self._chain(terms, {}, at, k, b, acc, rows, corner.ranges)
 
             units = self.quotient(size, self.window.terms_per_unit)
             acc = f.loop(integer(0), units, 1, [zero] * (len(rows) * vectors), unit)
             for position, value in enumerate(acc):
-                line = f.add(row, integer(rows[position // vectors][1]))
+                line = f.add(corner.row, integer(rows[position // vectors].number))
                 inside = f.add(column, integer(position % vectors * shape.width))
                 self.accumulate(panel, f.add(f.scaled(line, shape.padded_columns), inside), value)
 
         return tile
 
-    def _chain(self, axes: Sequence[Axis], at: Val, k: Val, b: str, acc: list[Val], rows: list[int]) -> list[Val]:
-        """The terms of a unit, ascending, from a place in the window and a term of the panel."""
-        f, extents = self.f, [axis.extent for axis in axes]
-        if math.prod(extents) <= WRITTEN_OUT:
-            strides = [self._stride(axis) for axis in axes]
-            for number, place in enumerate(product(*map(range, extents))):
-                away = sum(step * stride for step, stride in zip(place, strides, strict=True))
-                acc = self._link(at, away, f.add(k, integer(number)), b, acc, rows)
-            return acc
-        stride, inner = self._stride(axes[0]), math.prod(extents[1:])
-        turn = 1 if len(axes) > 1 else max(n for n in range(1, TURN + 1) if extents[0] % n == 0)
+    def _chain(
+        self,
+        axes: Sequence[Axis],
+        taps: Mapping[Axis, int],
+        at: Val,
+        k: Val,
+        b: str,
+        acc: list[Val],
+        rows: Sequence[Row],
+        ranges: Ranges,
+    ) -> list[Val]:
+        """The terms of a unit, ascending, from a place in the window and a term of the panel; `taps` are those axes
+        along which the code knows where it stands."""
+        if not axes:
+            return self._link(at, k, b, acc, rows, [self._there(row, taps) for row in rows])
+        f, axis, inner = self.f, axes[0], axes[1:]
+        stride, per_step = self._stride(axis), math.prod(each.extent for each in inner)
 
-        def step(number: Val, state: list[Val]) -> Sequence[Val]:
-            here, term = f.add(at, f.scaled(number, stride)), f.add(k, f.scaled(number, inner))
-            if len(axes) > 1:
-                return self._chain(axes[1:], here, term, b, state, rows)
+        def step(number: Val, state: list[Val], known: Mapping[Axis, int]) -> list[Val]:
+            here, term = f.add(at, f.scaled(number, stride)), f.add(k, f.scaled(number, per_step))
+            return self._chain(inner, known, here, term, b, state, rows, ranges)
+
+        if axis in ranges:
+            return f.loop(*ranges[axis], 1, acc, lambda number, state: step(number, state, taps))
+        if axis.extent * per_step <= WRITTEN_OUT:
+            for number in range(axis.extent):
+                acc = step(integer(number), acc, {**taps, axis: number})
+            return acc
+        turn = 1 if inner else max(n for n in range(1, TURN + 1) if axis.extent % n == 0)
+
+        def turns(number: Val, state: list[Val]) -> Sequence[Val]:
             for ahead in range(turn):
-                state = self._link(here, ahead * stride, f.add(term, integer(ahead)), b, state, rows)
+                state = step(f.add(number, integer(ahead)), state, taps)
             return state
 
-        return f.loop(integer(0), integer(extents[0]), turn, acc, step)
+        return f.loop(integer(0), integer(axis.extent), turn, acc, turns)
 
-    def _link(self, at: Val, away: int, k: Val, b: str, acc: list[Val], rows: list[int]) -> list[Val]:
-        """One term of the chain for the whole register tile."""
+    def _link(self, at: Val, k: Val, b: str, acc: list[Val], rows: Sequence[Row], there: Sequence[bool]) -> list[Val]:
+        """One term of the chain for the rows of the register tile that have it."""
         f, width, vectors = self.f, self.shape.width, self.tile.vectors
-        line = f.scaled(k, self.shape.term_stride)
+        if not any(there):
+            return acc
+        line, longer = f.scaled(k, self.shape.term_stride), list(acc)
         columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
-        longer: list[Val] = []
         for position, row in enumerate(rows):
-            left = f.splat(self.read(self.a, f.add(at, integer(away + row)), 1), width)
-            for v in range(vectors):
-                longer.append(scalars.fma(f, left, columns[v], acc[position * vectors + v]))
+            if there[position]:
+                left = f.splat(self.read(self.a, f.add(at, integer(row.away)), 1), width)
+                for v in range(vectors):
+                    longer[position * vectors + v] = scalars.fma(f, left, columns[v], acc[position * vectors + v])
         return longer
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
@@ -250,9 +339,6 @@ class WindowItem(Item):
             store()
         else:
             f.when(scalars.compare(f, "lt", column, self.columns), store)
-
-
-Tile = Callable[[Val, Val, Sequence[tuple[int, int]]], None]
 
 
 def _share(count: int, most: int) -> int:
