@@ -20,6 +20,9 @@ from repro.ir.loops import Affine, Apply, Axis, Const, Expr, Kernel, Load, Store
 ROWS = 16
 """Rows that a unit should have at least, for whole register tiles."""
 
+FEW_ABSENT = 32
+"""Where fewer than one term of so many is absent, it is not worth asking which."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -36,8 +39,12 @@ class Place:
 
     @property
     def trimmed(self) -> bool:
-        """Whether there are absent terms."""
-        return self.first > 0 or self.last < self.axis.extent - 1
+        """Whether so many terms are absent that they are worth leaving out."""
+        if self.row is None or self.term is None:
+            return False
+        steps = ((self.row_step * row, term) for row in range(self.row.extent) for term in range(self.term.extent))
+        places = [at + self.term_step * term - self.least for at, term in steps]
+        return sum(not self.first <= place <= self.last for place in places) * FEW_ABSENT >= len(places)
 
     @property
     def least(self) -> int:
@@ -225,7 +232,7 @@ def _trimmed(place: Place, present: Expr) -> Place:
     first, last, conditions = place.first, place.last, [present]
     while conditions:
         condition = conditions.pop()
-        if not isinstance(condition, Apply) or condition.free != {place.axis}:
+        if not isinstance(condition, Apply) or condition.free != frozenset((place.axis,)):
             conditions += condition.children if isinstance(condition, Apply) and condition.op == "and" else ()
             continue
         index, bound = condition.children[0], condition.children[-1]

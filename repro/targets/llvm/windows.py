@@ -222,10 +222,11 @@ class WindowItem(Item):
     def _there(self, row: Row, taps: Mapping[Axis, int]) -> bool:
         """Whether a row's term may be there: not where what is known of both says that it is absent."""
         for place in self.window.places:
-            if place.row in row.known and place.term in taps:
-                at = place.row_step * row.known[place.row] + place.term_step * taps[place.term] - place.least
-                if not place.first <= at <= place.last:
-                    return False
+            if place.row is None or place.term is None or place.row not in row.known or place.term not in taps:
+                continue
+            at = place.row_step * row.known[place.row] + place.term_step * taps[place.term] - place.least
+            if not place.first <= at <= place.last:
+                return False
         return True
 
     def _tile_at(self, column: Val, b: str, panel: Val, size: Val) -> TileCode:
@@ -306,23 +307,20 @@ class WindowItem(Item):
         """total + 0.0, then the rest of the store's expression, along the rows: totals are turned in squares."""
         f, width, axes = self.f, self.shape.width, self.contraction.rows
 
-        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
-            aligned = self.tile.block_m % width == 0 or self.shape.blocks[1] == 1
-            lanes = self.body.lane_scope(self.scope, axes, f.add(self.row0, at), width, mask, aligned)
-
-            def square(column: Val, _: list[Val]) -> Sequence[Val]:
-                places = [
-                    f.add(f.scaled(f.add(at, integer(n)), self.shape.padded_columns), column) for n in range(width)
-                ]
-                values = turned(f, [self.read(self.totals, place, width) for place in places])
+        def square(column: Val, _: list[Val]) -> Sequence[Val]:
+            def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+                aligned = self.tile.block_m % width == 0 or self.shape.blocks[1] == 1
+                lanes = self.body.lane_scope(self.scope, axes, f.add(self.row0, at), width, mask, aligned)
+                lines = [f.scaled(f.add(at, integer(n)), self.shape.padded_columns) for n in range(width)]
+                values = turned(f, [self.read(self.totals, f.add(line, column), width) for line in lines])
                 for number, value in enumerate(values):
                     self._column(lanes, f.add(column, integer(number)), value)
-                return ()
+                return ok
 
-            f.loop(integer(0), self.columns, width, (), square)
-            return ok
+            self.chunks(self.rows, width, Val("true", BOOL), chunk)
+            return ()
 
-        self.chunks(self.rows, width, Val("true", BOOL), chunk)
+        f.loop(integer(0), self.columns, width, (), square)
 
     def _column(self, lanes: Scope, column: Val, total: Val) -> None:
         f, axes = self.f, self.contraction.columns
