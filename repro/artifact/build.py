@@ -120,7 +120,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
         source=Source(stored.model.digest, imported.opsets),
         entries=tuple(each.entry for each in entries),
         weights=weights,
-        passes=tuple(making.passes_of(each) for each in entries),
+        passes=tuple(passes for each in entries for passes in making.passes_of(each)),
         targets=tuple(_target(name, entries) for name in request.targets),
         golden=tuple(run for run, _ in golden),
         limits=_limits(),

@@ -31,8 +31,9 @@ def compile_programs(
     wanted: Sequence[tuple[CodeTarget, Program]], cache: Cache | None, progress: Progress
 ) -> list[CompiledProgram]:
     """Every program compiled. Neither the cache nor the number of processes can change a byte."""
+    shaped = [(target, target.shape(program)) for target, program in wanted]
     scheduled = [
-        (target, program, tuple(target.schedule(kernel) for kernel in program.kernels)) for target, program in wanted
+        (target, program, tuple(target.schedule(kernel) for kernel in program.kernels)) for target, program in shaped
     ]
     objects = _kernel_objects(scheduled, cache, progress)
     made: list[CompiledProgram] = []

@@ -14,7 +14,7 @@ from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import match
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel, Load, Reduce
-from repro.ir.program import Call, Commit, CountedLoop, Program, Step, While
+from repro.ir.program import Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.types import Array, to_storage
 from repro.ir.work import iterations, operations
 from repro.runtime.session import CpuExecutable
@@ -109,7 +109,7 @@ def _calls(steps: Sequence[Step], times: int) -> list[tuple[Call, int]]:
     for step in steps:
         if isinstance(step, Call):
             found.append((step, times))
-        elif isinstance(step, CountedLoop):
+        elif isinstance(step, CountedLoop | RowBlocks):
             found += _calls(step.body, times * step.count)
         elif isinstance(step, While | Commit):
             found += _calls(step.body, times)

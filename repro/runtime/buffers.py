@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from repro.errors import InternalError
-from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY, Program
+from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, TEMPORARY, Program
 from repro.ir.types import Array
 
 ALIGNMENT = 64
@@ -34,6 +34,8 @@ class Buffers:
             if buffer.role == TEMPORARY:
                 raw = self._arena[buffer.position : buffer.position + buffer.nbytes]
                 self._place(number, raw.view(buffer.dtype.storage))
+                continue
+            if buffer.role == LOCAL:  # in each thread's own memory
                 continue
             self._numbers[buffer.role, buffer.position] = number
             if buffer.role == CONSTANT:

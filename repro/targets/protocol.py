@@ -74,6 +74,8 @@ class CodeTarget:
     media_type: str
     suffix: str
     """Of the files that code is unpacked to, with its dot."""
+    shape: Callable[[Program], Program]
+    """The program as the machine runs it: passes that need to know the machine."""
     schedule: Callable[[Kernel], str]
     """How the machine runs a kernel, as one line of text; it stands in the config beside the kernel's code."""
     compile_kernel: Callable[[str, str], bytes]

@@ -29,9 +29,9 @@ def compile_program(program: Program, schedules: Sequence[Schedule], machine: Ma
 
 
 def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
-    """Private bytes that each thread needs."""
+    """Private bytes that each thread needs: for what is local to a block of rows, then for the kernel that it runs."""
     pairs = zip(program.kernels, schedules, strict=True)
-    return max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
+    return program.local_bytes + max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
 
 
 class Code:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes.row_blocks import row_blocks
 from passes.schedule import schedule
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
@@ -41,6 +42,9 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 
 
 def _code_target(machine: Machine) -> CodeTarget:
+    def shape(program: Program) -> Program:
+        return row_blocks(program, machine.l2_bytes // 4)
+
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text
 
@@ -50,7 +54,7 @@ def _code_target(machine: Machine) -> CodeTarget:
     def calls(program: Program, schedules: Sequence[str]) -> bytes:
         return compile_program(program, schedules, machine)
 
-    return CodeTarget(machine.name, machine.digest, OBJECT_TYPE, ".o", schedule_text, compile_kernel, calls)
+    return CodeTarget(machine.name, machine.digest, OBJECT_TYPE, ".o", shape, schedule_text, compile_kernel, calls)
 
 
 def _runner(machine: Machine) -> Runner:

@@ -74,6 +74,8 @@ class Body:
         """Lanes that a reduction along its own axis may use (1: scalar code)."""
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
+        self.ahead: Axis | None = None
+        """The axis of rows whose next one is fetched while this one is computed, where a row is read more than once."""
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,6 +243,7 @@ class Body:
         kind = vector(memory(expr.dtype), lanes.width)
         if start is not None:
             address = self.pointer(expr.buffer, start).text
+            self._fetch_ahead(expr, start)
             if mask is None:
                 aligned = self.alignment(expr.offset, expr.dtype, lanes)
                 raw = self.f.let(f"load {kind}, ptr {address}, align {aligned}", expr.dtype, lanes.width)
@@ -252,6 +255,16 @@ class Body:
         full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
         raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
         return self._from_memory(raw, expr.dtype)
+
+    def _fetch_ahead(self, expr: Load, start: Val) -> None:
+        """Ask for what the next row's load of this kind will read: it may lie anywhere, and nothing is read."""
+        stride = 0 if self.ahead is None else ix.coefficient(expr.offset, self.ahead)
+        if stride and expr.free <= frozenset(self.kernel.axes):
+            place = self.f.add(start, integer(stride))
+            kind = memory(expr.dtype)
+            address = self.f.let(f"getelementptr {kind}, ptr %b{expr.buffer}, {place.typed}", I64)
+            arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
+            self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
 
     def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
         """llvm.masked.load or .gather: lanes without access are zero bits."""

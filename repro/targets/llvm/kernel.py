@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from repro.ir.dependence import independent_axes, reads_its_output
-from repro.ir.loops import Axis, Expr, Kernel
+from repro.ir.loops import Axis, Expr, Kernel, Reduce
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
 from repro.machines import Machine
@@ -103,6 +103,14 @@ class Items:
         self.grid, self.width = Grid(kernel, schedule), schedule.vector_width
         self.repeatable = kernel.serial == 0 and not reads_its_output(kernel)
         """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
+        if self._by_rows():
+            body.ahead = self.grid.outer[-1]
+
+    def _by_rows(self) -> bool:
+        """Whether items are rows, each reduced before its elements are computed."""
+        whole = self.grid.vector is not None and self.grid.blocks == 1 and bool(self.grid.outer)
+        reduced = (e for e in self.kernel.expressions if isinstance(e, Reduce))
+        return whole and any(e.free == frozenset(self.grid.outer) for e in reduced)
 
     def item(self, number: Val, top: Scope) -> None:
         f, grid = self.f, self.grid

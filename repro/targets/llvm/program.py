@@ -8,10 +8,10 @@ context is the only thing the function knows of its host; its layout stands here
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While
+from repro.ir.program import LOCAL, Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
 from repro.ir.work import operations
@@ -71,7 +71,8 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     f.line(f"%scratchbase = load ptr, ptr {_field(f, SCRATCH)}")
     f.line(f"%stride = load i64, ptr {_field(f, SCRATCH_STRIDE)}")
     f.line("%mine = mul i64 %stride, %thread")
-    f.line("%scratch = getelementptr i8, ptr %scratchbase, i64 %mine")
+    f.line("%local = getelementptr i8, ptr %scratchbase, i64 %mine")
+    f.line(f"%scratch = getelementptr i8, ptr %local, i64 {program.local_bytes}")
     steps = _Profiled(f, program, schedules, architecture) if profile else _Steps(f, program, schedules)
     steps.whole()
     last = f.block
@@ -105,6 +106,9 @@ class _Steps:
                     self.repeat(step, counters)
                 case Branch():
                     self.branch(step, counters)
+                case RowBlocks():
+                    self.row_blocks(step, counters)
+                    self.barrier()
                 case Commit():
                     self.commit(step, counters)
 
@@ -116,6 +120,9 @@ class _Steps:
         return ()
 
     def buffer(self, number: int) -> str:
+        held = self.program.buffers[number]
+        if held.role == LOCAL:
+            return self.f.let(f"getelementptr i8, ptr %local, i64 {held.position}", I64).text
         slot = self.f.let(f"getelementptr inbounds ptr, ptr %table, i64 {number}", I64)
         return self.f.let(f"load ptr, ptr {slot.text}, !invariant.load !0", I64).text
 
@@ -129,8 +136,7 @@ class _Steps:
         """This thread's share of a call; where that may take long, in parts with a look at the stop flag between."""
         f, kernel = self.f, self.program.kernels[step.kernel]
         items = kernels.work_items(kernel, self.schedules[step.kernel])
-        begin = self._share(items, Val("%thread", I64))
-        end = self._share(items, f.let("add i64 %thread, 1", I64))
+        begin, end = self._shares(items)
         part = max(1, items * OPERATIONS_BETWEEN_STOPS // max(1, operations(kernel)))
         if part >= items or self.committing:
             some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
@@ -148,10 +154,38 @@ class _Steps:
         after = f.let(f"add i64 {begin.text}, {size}", I64)
         beyond = f.let(f"icmp sgt i64 {after.text}, {end.text}", BOOL)
         stop = f.let(f"select i1 {beyond.text}, i64 {end.text}, i64 {after.text}", I64)
-        flag = f.let(f"load atomic i32, ptr {_field(f, STOP)} monotonic, align 4", I64)
-        going = f.let(f"icmp eq i32 {flag.text}, 0", BOOL)
-        f.when(going, lambda: self.invoke(step, counters, begin, stop))
+        f.when(self._going(), lambda: self.invoke(step, counters, begin, stop))
         return ()
+
+    def row_blocks(self, step: RowBlocks, counters: list[Val]) -> None:
+        """This thread's share of the blocks, each from its first call to its last."""
+        begin, end = self._shares(step.count)
+        self.f.loop(begin, end, 1, (), lambda at, _: self.row_block(step, counters, at))
+
+    def row_block(self, step: RowBlocks, counters: list[Val], at: Val) -> tuple[()]:
+        self.f.when(self._going(), lambda: self.block_calls(step, [*counters, *self._digits(at, step.extents)]))
+        return ()
+
+    def block_calls(self, step: RowBlocks, counters: list[Val]) -> None:
+        for call in step.body:
+            self.block_call(call, counters)
+
+    def block_call(self, call: Call, counters: list[Val]) -> None:
+        items = kernels.work_items(self.program.kernels[call.kernel], self.schedules[call.kernel])
+        self.invoke(call, counters, integer(0), integer(items))
+
+    def _digits(self, index: Val, extents: Sequence[int]) -> list[Val]:
+        """An index as digits, row-major."""
+        digits: list[Val] = []
+        for extent in reversed(extents[1:]):
+            digits.append(self.f.let(f"urem i64 {index.text}, {extent}", I64))
+            index = self.f.let(f"udiv i64 {index.text}, {extent}", I64)
+        return [index, *reversed(digits)]
+
+    def _going(self) -> Val:
+        """Whether nobody has asked the run to stop."""
+        flag = self.f.let(f"load atomic i32, ptr {_field(self.f, STOP)} monotonic, align 4", I64)
+        return self.f.let(f"icmp eq i32 {flag.text}, 0", BOOL)
 
     def invoke(self, step: Call, counters: list[Val], begin: Val, end: Val) -> None:
         f, kernel = self.f, self.program.kernels[step.kernel]
@@ -162,6 +196,11 @@ class _Steps:
         types = ", ".join(["ptr"] * len(buffers) + ["i64"] * (len(scalars) + 2) + ["ptr"])
         f.declared[f"declare void @{name}({types})"] = None
         f.line(f"call void @{name}({arguments})")
+
+    def _shares(self, items: int) -> tuple[Val, Val]:
+        """Where this thread's share of the items begins and ends."""
+        following = self.f.let("add i64 %thread, 1", I64)
+        return self._share(items, Val("%thread", I64)), self._share(items, following)
 
     def _share(self, items: int, thread: Val) -> Val:
         """items * thread / threads, without overflow for any count of items below 2^48."""
@@ -231,10 +270,16 @@ class _Profiled(_Steps):
         self.add(self.calls, begin)
 
     def call(self, step: Call, counters: list[Val]) -> None:
+        self.counted(lambda: super(_Profiled, self).call(step, counters))
+
+    def block_call(self, call: Call, counters: list[Val]) -> None:
+        self.counted(lambda: super(_Profiled, self).block_call(call, counters))
+
+    def counted(self, emit_call: Callable[[], None]) -> None:
         number = self.calls
         self.calls += 1
         begin = self.now()
-        super().call(step, counters)
+        emit_call()
         self.add(number, begin)
 
     def now(self) -> Val:
