@@ -20,6 +20,9 @@ from repro.numerics import narrow_loops
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
 
+LINE_BYTES = 64
+"""Of a line of caches; a buffer that a program writes begins with one."""
+
 
 @dataclass
 class Scope:
@@ -292,8 +295,11 @@ class Body:
         zero = literal(expr.dtype, 0)
         return self.f.either(when, lambda: [self._from_memory(read(), expr.dtype)], lambda: [zero])[0]
 
-    def store(self, buffer: int, offset: Expr, value: Val, when: Expr | None, scope: Scope) -> None:
-        """Write a value, where the condition holds."""
+    def store(
+        self, buffer: int, offset: Expr, value: Val, when: Expr | None, scope: Scope, streamed: bool = False
+    ) -> None:
+        """Write a value, where the condition holds; `streamed`: past the caches, from a multiple of the vector's size
+        on."""
         lanes, dtype = scope.vector, self.kernel.buffers[buffer].dtype
         condition = None if when is None else self.value(when, scope)
         if lanes is None:
@@ -306,8 +312,7 @@ class Body:
         start = self.run_start(offset, scope)
         if start is not None and mask is None:
             address = self.pointer(buffer, start).text
-            aligned = self.alignment(offset, dtype, lanes)
-            self.f.line(f"store {kind} {raw.text}, ptr {address}, align {aligned}")
+            self.f.line(f"store {kind} {raw.text}, ptr {address}, {self._access(offset, dtype, lanes, streamed)}")
             return
         short = _short(dtype)
         if start is not None and mask is not None:
@@ -323,6 +328,12 @@ class Body:
         name = f"llvm.masked.scatter.v{lanes.width}{short}.v{lanes.width}p0"
         arguments = [f"{kind} {raw.text}", f"{pointers} align {dtype.bytes} {address}", full.typed]
         self.f.effect(name, [kind, pointers, full.type], arguments)
+
+    def _access(self, offset: Expr, dtype: DType, lanes: Scope, streamed: bool) -> str:
+        if not streamed:
+            return f"align {self.alignment(offset, dtype, lanes)}"
+        self.f.metadata["!0 = !{i32 1}"] = None
+        return f"align {min(LINE_BYTES, lanes.width * dtype.bytes)}, !nontemporal !0"
 
     def _scalar_store(self, buffer: int, place: Val, value: Val, condition: Val | None) -> None:
         dtype = self.kernel.buffers[buffer].dtype
