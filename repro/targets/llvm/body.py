@@ -77,8 +77,8 @@ class Body:
         """Lanes that a reduction along its own axis may use (1: scalar code)."""
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
-        self.ahead: Axis | None = None
-        """The axis of rows whose next one is fetched while this one is computed, where a row is read more than once."""
+        self.ahead: tuple[Axis, int] | None = None
+        """An axis and how many steps further along it lies what loads of lanes ask for beforehand."""
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,7 +246,7 @@ class Body:
         kind = vector(memory(expr.dtype), lanes.width)
         if start is not None:
             address = self.pointer(expr.buffer, start).text
-            self._fetch_ahead(expr, start)
+            self._fetch_ahead(expr, start, lanes.width)
             if mask is None:
                 aligned = self.alignment(expr.offset, expr.dtype, lanes)
                 raw = self.f.let(f"load {kind}, ptr {address}, align {aligned}", expr.dtype, lanes.width)
@@ -259,11 +259,16 @@ class Body:
         raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
         return self._from_memory(raw, expr.dtype)
 
-    def _fetch_ahead(self, expr: Load, start: Val) -> None:
-        """Ask for what the next row's load of this kind will read: it may lie anywhere, and nothing is read."""
-        stride = 0 if self.ahead is None else ix.coefficient(expr.offset, self.ahead)
-        if stride and expr.free <= frozenset(self.kernel.axes):
-            place = self.f.add(start, integer(stride))
+    def _fetch_ahead(self, expr: Load, start: Val, width: int) -> None:
+        """Ask for what a load of this kind will read later: it may lie anywhere, and nothing is read."""
+        if self.ahead is None:
+            return
+        (axis, steps), axes = self.ahead, frozenset(self.kernel.axes)
+        stride = ix.coefficient(expr.offset, axis)
+        if not stride or (axis in axes and not expr.free <= axes):
+            return
+        for first in range(0, width, max(1, LINE_BYTES // expr.dtype.bytes)):
+            place = self.f.add(start, integer(stride * steps + first))
             kind = memory(expr.dtype)
             address = self.f.let(f"getelementptr {kind}, ptr %b{expr.buffer}, {place.typed}", I64)
             arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]

@@ -111,7 +111,7 @@ class Items:
         self.repeatable = kernel.serial == 0 and not reads_its_output(kernel)
         """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
         if self._by_rows():
-            body.ahead = self.grid.outer[-1]
+            body.ahead = (self.grid.outer[-1], 1)
         moved = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
         self.streamed = bool(body.machine.fence) and self.repeatable and moved >= STREAMED_BYTES
 
