@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from passes.schedule import block
+from passes.legality import refusal
+from passes.schedule import block, tiled, windowed
 from passes.vectors import along, axis_cost, choose
-from repro.ir.contraction import find
-from repro.ir.legality import refusal
+from passes.windows import window
+from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
-from repro.ir.schedule import Schedule
+from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.work import operations
 from repro.machines import Machine
 
-BLOCK_ROWS = (56, 112, 224, 448, 896)
-BLOCK_COLUMNS = (64, 128, 256, 512, 1024)
+BLOCK_ROWS = (56, 112, 224, 448, 1024, 2048)
+BLOCK_COLUMNS = (32, 64, 128, 256, 512, 1024)
 """Sizes of a contraction's blocks, about: `passes.schedule.block` makes equal shares of whole tiles of them."""
 TURNS = (1, 2, 4)
 """Terms of a turn of a register tile's loop."""
@@ -36,29 +37,44 @@ Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
 
 def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    """The columns' operand packed or in place; a small contraction with no tiles at all."""
-    contraction, tile = find(kernel), schedule.tile
-    if contraction is None or tile is None:
+    """Rows read through a window or packed, columns packed or in place; a small contraction with no tiles at all."""
+    tile = schedule.tile
+    if tile is None:
         return
+    contraction, _ = _tiles(kernel, tile)
     if contraction.in_place(tile.vectors * schedule.vector_width):
         yield replace(schedule, tile=replace(tile, packs=not tile.packs))
+    for other in (windowed(kernel, machine), tiled(kernel, machine)):
+        if other is not None and other.tile is not None and other.tile.window != tile.window:
+            yield other
     if operations(kernel) <= SMALL:
         yield choose(kernel, machine)
 
 
+def _tiles(kernel: Kernel, tile: ContractionTile) -> tuple[Contraction, int]:
+    """What tiles run, and how many rows a block has whole multiples of."""
+    found = window(kernel, tile.block_m) if tile.window else None
+    if found is not None:
+        return found.contraction, found.rows_per_unit
+    contraction = find(kernel)
+    assert contraction is not None, "tiles of a contraction"
+    return contraction, tile.rows
+
+
 def block_rows(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    contraction, tile = find(kernel), schedule.tile
-    if contraction is not None and tile is not None:
+    if schedule.tile is not None:
+        tile = schedule.tile
+        contraction, step = _tiles(kernel, tile)
         batch, rows, columns, _ = contraction.extents
         others = batch * -(-columns // tile.block_n)
         for most in BLOCK_ROWS:
-            yield replace(schedule, tile=replace(tile, block_m=block(rows, most, tile.rows, others)))
+            yield replace(schedule, tile=replace(tile, block_m=block(rows, most, step, others)))
 
 
 def block_columns(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    contraction, tile = find(kernel), schedule.tile
-    if contraction is not None and tile is not None:
-        batch, rows, columns, _ = contraction.extents
+    if schedule.tile is not None:
+        tile = schedule.tile
+        batch, rows, columns, _ = _tiles(kernel, tile)[0].extents
         others = batch * -(-rows // tile.block_m)
         for most in BLOCK_COLUMNS:
             size = block(columns, most, tile.vectors * schedule.vector_width, others)
@@ -67,10 +83,10 @@ def block_columns(kernel: Kernel, machine: Machine, schedule: Schedule) -> Itera
 
 def register_tile(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
     """As many accumulators as the registers hold beside a row of b and one of a; and such that tiles are equal."""
-    contraction, tile = find(kernel), schedule.tile
-    if contraction is None or tile is None:
+    if schedule.tile is None:
         return
-    _, rows, columns, _ = contraction.extents
+    tile = schedule.tile
+    _, rows, columns, _ = _tiles(kernel, tile)[0].extents
     for width in (schedule.vector_width, schedule.vector_width // 2):
         for vectors in range(1, 5):
             most = min(rows, (machine.registers - vectors - 1) // vectors)

@@ -98,9 +98,15 @@ def parse_schedule(text: str) -> Schedule:
         del names[3], values[3]
     tile = None
     if len(names) > 3:
-        packs = names[6:] == ["pack"] and values[6] == "b"
-        if names[3:6] != ["tile", "block", "turn"] or len(names) != 6 + packs:
+        flags = dict(zip(names[6:], values[6:], strict=True))
+        known = {"window": "1", "pack": "b"}
+        if (
+            names[3:6] != ["tile", "block", "turn"]
+            or not flags.items() <= known.items()
+            or len(names) != 6 + len(flags)
+        ):
             raise ValueError(f"not a schedule: {text!r}")
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
-        tile = ContractionTile(int(rows), int(vectors), int(block_m), int(block_n), int(values[5]), packs)
+        sizes = (int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
+        tile = ContractionTile(*sizes, window="window" in flags, packs="pack" in flags)
     return Schedule(axis, int(values[1]), int(values[2]), tile, inner)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from passes.legality import refusal
 from passes.schedule import schedule
 from passes.variants import DIMENSIONS, variants
 from repro.ir.contraction import find
-from repro.ir.legality import refusal
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.schedule import ContractionTile, Schedule

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes import legality
 from passes import variants as tuning
 from passes.row_blocks import row_blocks
 from passes.schedule import schedule
-from repro.ir import legality
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program

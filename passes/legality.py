@@ -5,6 +5,7 @@ Every schedule that passes gives the same bits. The limits on sizes only keep co
 
 from __future__ import annotations
 
+from passes.windows import window
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
@@ -49,8 +50,18 @@ def can_tile(kernel: Kernel) -> bool:
     return contraction.chain.panel <= LONGEST_PANEL
 
 
+def _has_window(kernel: Kernel, tile: ContractionTile, width: int) -> bool:
+    found = window(kernel, tile.block_m)
+    if found is None or found.contraction.chain.panel > LONGEST_PANEL:
+        return False
+    return 0 not in found.contraction.extents and found.contraction.extents[2] >= width
+
+
 def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> str | None:
-    if not can_tile(kernel):
+    if tile.window:
+        if not _has_window(kernel, tile, schedule.vector_width):
+            return "a window for a kernel that reads none"
+    elif not can_tile(kernel):
         return "register tiles for a kernel that is no contraction"
     if (schedule.vector_axis, schedule.block, schedule.inner) != (None, 1, ()):
         return "register tiles beside a vector axis, a block or inner axes"
