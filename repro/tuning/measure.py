@@ -26,7 +26,6 @@ from repro.ir.types import Array, to_storage
 from repro.targets.cpu.counting import Counted, Variant
 from repro.targets.cpu.target import machine_of
 
-FEWEST_ROUNDS = 2
 MOST_REPEATS, SAMPLE_SECONDS = 5, 0.2
 """A sample is the best of so many runs, fewer where they would take longer: what disturbs a run only lengthens it."""
 
@@ -39,14 +38,14 @@ _Sample = tuple[float, list[float]]
 
 @dataclass(frozen=True)
 class Request:
-    """`rounds` of every variant, or fewer where they would take more than `seconds`."""
+    """`rounds` (at least, at most) of every variant: between them no more are begun than `seconds` have room for."""
 
     artifact: Path
     entry: str
     target: str
     threads: int
     variants: tuple[Variant, ...]
-    rounds: int
+    rounds: tuple[int, int]
     seconds: float
 
 
@@ -124,8 +123,9 @@ def _rounds(
     count, limit = len(first), HOPELESS * sum(first[0][1])
     repeats = max(1, min(MOST_REPEATS, round(SAMPLE_SECONDS / max(first[0][0], 1e-6))))
     started = time.perf_counter()
-    for number in range(request.rounds):
-        if number >= FEWEST_ROUNDS and time.perf_counter() - started > request.seconds:
+    fewest, most = request.rounds
+    for number in range(most):
+        if number >= fewest and time.perf_counter() - started > request.seconds:
             break
         samples = list(first)
         for variant in ((number + position) % count for position in range(count)):

@@ -26,7 +26,8 @@ Progress = Callable[[str, int, int], None]
 
 LEAST_SHARE = 0.003
 """Of a run, below which a kernel is not worth a trial."""
-WALK_ROUNDS, LAST_ROUNDS = 7, 25
+WALK_ROUNDS, LAST_ROUNDS = (2, 7), (5, 25)
+"""At least and at most: between them time decides."""
 PROMISING = 0.98
 """Of the time of the schedule before, at which the walk goes on from a variant."""
 KEPT = 0.99
@@ -95,20 +96,17 @@ class Place:
 class Search:
     """The tuning of one entry: at least one step of the walk, and as many as there is time for.
 
-    `known` are schedules by kernel digest that another entry's search decided.
+    `known` are schedules by kernel digest that another entry's search decided: they are used and stay.
     """
 
     def __init__(self, place: Place, seconds: float, known: Mapping[str, str], progress: Progress) -> None:
         self.place, self.progress = place, progress
         begin = time.perf_counter()
         self.deadline, self.end = begin + seconds * (1 - LAST_PART), begin + seconds
-        self.default = [known.get(kernel.digest, text) for kernel, text in self._defaults()]
-        self.best = list(self.default)
+        self.default = list(place.compiled.schedules)
+        self.best = [known.get(kernel.digest, text) for kernel, text in zip(place.kernels, self.default, strict=True)]
         self.tried: list[set[str]] = [{text} for text in self.default]
-        self.fixed = {number for number, kernel in enumerate(place.kernels) if kernel.digest in known}
-
-    def _defaults(self) -> Sequence[tuple[Kernel, str]]:
-        return list(zip(self.place.kernels, self.place.compiled.schedules, strict=True))
+        self.open = {number for number, kernel in enumerate(place.kernels) if kernel.digest not in known}
 
     def run(self) -> Outcome:
         heavy = self._heavy()
@@ -143,10 +141,10 @@ class Search:
 
     def _heavy(self) -> list[int]:
         """The kernels that are worth a trial, the longest first."""
-        taken = self._measure([self.default], 3, self.deadline)
+        taken = self._measure([self.default], (3, 3), self.deadline)
         seconds = np.median(taken.kernels[0], axis=0)
         longest = np.argsort(-seconds, kind="stable").tolist()
-        return [n for n in longest if n not in self.fixed and seconds[n] >= LEAST_SHARE * seconds.sum()]
+        return [n for n in longest if n in self.open and seconds[n] >= LEAST_SHARE * seconds.sum()]
 
     def _step(self, options: Mapping[int, Sequence[str]], until: float) -> None:
         """Try variants of every kernel, and go on from those that are faster."""
@@ -167,7 +165,7 @@ class Search:
             if found and min(ratios) < PROMISING:
                 self.best[n] = found[ratios.index(min(ratios))]
 
-    def _measure(self, rows: Sequence[Sequence[str]], rounds: int, until: float) -> Samples:
+    def _measure(self, rows: Sequence[Sequence[str]], rounds: tuple[int, int], until: float) -> Samples:
         place, kernels = self.place, self.place.kernels
         wanted = [(place.target, kernel, text) for row in rows for kernel, text in zip(kernels, row, strict=True)]
         objects = compile_kernels(wanted, place.cache, lambda *_: None)

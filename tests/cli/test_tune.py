@@ -90,7 +90,7 @@ def test_a_schedule_that_changes_a_bit_is_found() -> None:
 
 
 def test_a_failed_measurement_is_told(tmp_path: Path) -> None:
-    request = measure.Request(tmp_path, "infer", "cpu", 1, (), 1, 1.0)
+    request = measure.Request(tmp_path, "infer", "cpu", 1, (), (1, 1), 1.0)
     with pytest.raises(ReproError, match="measuring schedules failed"):
         measure.measured(request)
 
