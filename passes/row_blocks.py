@@ -28,12 +28,27 @@ from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Scalar, Store, topo
 from repro.ir.program import LOCAL, TEMPORARY, Call, Commit, Program, RowBlocks, Step, walk
 from repro.ir.types import I64
 
-FEWEST_BLOCKS = 8
-"""Fewer are no work for several threads."""
-EVEN_BLOCKS = 32
-"""Fewer than these are to be a multiple of four, so that two and four threads have equal shares."""
-FEWEST_ROWS = 128
-"""Rows of a contraction that are worth packing its columns for."""
+FAR = 1024
+"""The part of a very large value that a block may hold."""
+PACKED = 4
+"""What of a contraction's columns a block may pack for itself, in sizes of what is near."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When calls are worth running in blocks; any limits have the same bits."""
+
+    near_bytes: int
+    """What calls leave each other in one block, at most; or one part in `FAR` of it in all, where that is more:
+    not to store it counts too."""
+    worth_bytes: int
+    """What they leave each other in all, at least: less stays in a cache anyhow."""
+    fewest_blocks: int = 8
+    """Fewer are no work for several threads."""
+    even_blocks: int = 32
+    """Fewer than these are to be a multiple of four, so that two and four threads have equal shares."""
+    fewest_rows: int = 32
+    """Rows of a contraction that are worth packing its columns for."""
 
 
 # ── cutting one kernel ──────────────────────────────────────────────────────────────────────────────
@@ -130,7 +145,7 @@ def sliced(kernel: Kernel, count: int) -> frozenset[int]:
 
 
 @lru_cache(maxsize=512)
-def counts(kernel: Kernel, near_bytes: int) -> tuple[int, ...]:
+def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
     """The counts of blocks at which a kernel may be cut without doing work twice, ascending."""
     if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
         return ()
@@ -143,7 +158,7 @@ def counts(kernel: Kernel, near_bytes: int) -> tuple[int, ...]:
         if axis.extent == 0 or any(axis not in reduce.free for reduce in reduces):
             break
         divisors = (part for part in range(2, axis.extent + 1) if axis.extent % part == 0)
-        parts = [part for part in divisors if _divides(kernel, axis, part, near_bytes)]
+        parts = [part for part in divisors if _divides(kernel, axis, part, limits)]
         found += [product * part for part in parts]
         product *= axis.extent
         if axis.extent > 1 and axis.extent not in parts:
@@ -151,14 +166,14 @@ def counts(kernel: Kernel, near_bytes: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _divides(kernel: Kernel, axis: Axis, parts: int, near_bytes: int) -> bool:
+def _divides(kernel: Kernel, axis: Axis, parts: int, limits: Limits) -> bool:
     """Whether an axis may be cut in that many parts: of a contraction, rows that leave enough for what is packed."""
     contraction = find(kernel)
     if contraction is None or axis in contraction.batch:
         return True
     _, rows, columns, terms = contraction.extents
     packed = columns * terms * contraction.reduce.dtype.bytes
-    return axis in contraction.rows and rows // parts >= FEWEST_ROWS and packed <= near_bytes
+    return axis in contraction.rows and rows // parts >= limits.fewest_rows and packed <= PACKED * limits.near_bytes
 
 
 # ── calls that belong together ──────────────────────────────────────────────────────────────────────
@@ -172,12 +187,9 @@ class _Group:
     counts: tuple[int, ...]
 
 
-def row_blocks(program: Program, near_bytes: int) -> Program:
-    """The program with calls run in blocks of rows where that pays; itself where none does.
-
-    `near_bytes`: what calls may leave each other in one block, and must at least leave each other in all.
-    """
-    made = _Blocks(program, near_bytes)
+def row_blocks(program: Program, limits: Limits) -> Program:
+    """The program with calls run in blocks of rows where that pays; itself where none does."""
+    made = _Blocks(program, limits)
     steps = made.sequence(program.steps, 0)
     if steps == program.steps:
         return program
@@ -189,8 +201,8 @@ def row_blocks(program: Program, near_bytes: int) -> Program:
 
 
 class _Blocks:
-    def __init__(self, program: Program, near_bytes: int) -> None:
-        self.program, self.near_bytes = program, near_bytes
+    def __init__(self, program: Program, limits: Limits) -> None:
+        self.program, self.limits = program, limits
         self.kernels, self.buffers = list(program.kernels), list(program.buffers)
         steps = list(walk(program.steps))
         self.uses = Counter(buffer for step in steps for buffer, _ in _own(program, step))
@@ -224,7 +236,7 @@ class _Blocks:
         return self.program.kernels[call.kernel]
 
     def counts(self, call: Call) -> tuple[int, ...]:
-        return counts(self.kernel(call), self.near_bytes)
+        return counts(self.kernel(call), self.limits)
 
     def _sole_writer(self, mine: Touched) -> bool:
         return all(self.writers[buffer] == 1 for buffer in mine.written)
@@ -252,15 +264,22 @@ class _Blocks:
     def _fitting(self, common: Sequence[int], calls: Sequence[Call]) -> tuple[int, ...]:
         """The counts at which calls keep to slices of what they leave each other, and these are near."""
         carried = self._carried(calls)
-        size = sum(self.buffers[buffer].nbytes for buffer in carried)
+        size = self._most(carried, calls)
+        near_bytes = max(self.limits.near_bytes, size // FAR)
         found: list[int] = []
         for count in common:
-            near = -(-size // count) <= self.near_bytes
-            even = count >= EVEN_BLOCKS or (count >= FEWEST_BLOCKS and count % 4 == 0)
+            near = -(-size // count) <= near_bytes
+            even = count >= self.limits.even_blocks or (count >= self.limits.fewest_blocks and count % 4 == 0)
             together = near and even and self._extents(calls, count) is not None
             if together and all(self._keeps(call, count, carried) for call in calls):
                 found.append(count)
         return tuple(found)
+
+    def _most(self, carried: frozenset[int], calls: Sequence[Call]) -> int:
+        """The most bytes of what calls leave each other that live at once, over all blocks."""
+        places = {b: [at for at, call in enumerate(calls) if b in call.buffers] for b in carried}
+        alive = ([b for b, at in places.items() if at[0] <= now <= at[-1]] for now in range(len(calls)))
+        return max((sum(self.buffers[buffer].nbytes for buffer in each) for each in alive), default=0)
 
     def _extents(self, calls: Sequence[Call], count: int) -> tuple[int, ...] | None:
         ends = [boundaries(self.kernel(call), count) or () for call in calls]
@@ -278,7 +297,7 @@ class _Blocks:
 
     def _pays(self, group: _Group, steps: Sequence[Step]) -> bool:
         carried = self._carried([_call(steps[member]) for member in group.members])
-        return sum(self.buffers[buffer].nbytes for buffer in carried) >= self.near_bytes
+        return sum(self.buffers[buffer].nbytes for buffer in carried) >= self.limits.worth_bytes
 
     # forming ────────────────────────────────────────────────────────────────────────────────────────
 

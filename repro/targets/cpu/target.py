@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from passes.row_blocks import row_blocks
+from passes.row_blocks import Limits, row_blocks
 from passes.schedule import schedule
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
@@ -42,8 +42,10 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 
 
 def _code_target(machine: Machine) -> CodeTarget:
+    near = machine.l2_bytes // 2  # the rest is for what calls read from elsewhere
+
     def shape(program: Program) -> Program:
-        return row_blocks(program, machine.l2_bytes // 4)
+        return row_blocks(program, Limits(near, near))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text
