@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from repro.machines.machine import Machine
 
-SM_80 = Machine(
+
+@dataclass(frozen=True, kw_only=True)
+class GpuMachine(Machine):
+    """What else there is to know of a GPU.
+
+    `multiprocessors` is the number on the chip that tiles are chosen for; each issues `schedulers` instructions in a
+    cycle, one of a warp, and has `register_file` registers of 32 bits for its threads.
+    """
+
+    multiprocessors: int
+    schedulers: int = 4
+    register_file: int = 65536
+
+
+SM_80 = GpuMachine(
     name="gpu/sm_80",
     triple="nvptx64-nvidia-cuda",
     cpu="sm_80",
@@ -16,4 +32,6 @@ SM_80 = Machine(
     l1_bytes=128 << 10,
     l2_bytes=40 << 20,
     reduction_lanes=1,
+    multiprocessors=132,
 )
+"""Code for compute capability 8.0 and all later ones, in sizes for the SXM forms of H100 and H200."""
