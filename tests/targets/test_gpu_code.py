@@ -30,7 +30,7 @@ from tests.targets.native import differences, same
 from tests.targets.on_gpu import check_gpu, run_gpu
 from tests.targets.test_contraction_tiles import convolution, filled, matmul, weight_gradient
 
-SMALL, TALL, WIDE, DOUBLE = Tile(4, 4, 16, 1), Tile(8, 8, 16, 1), Tile(8, 16, 8, 1), Tile(4, 4, 8, 1)
+SMALL, TALL, WIDE, DOUBLE = Tile(4, 4, 16), Tile(8, 8, 16), Tile(8, 16, 8), Tile(4, 4, 8)
 
 
 def tiled(kernel: Kernel, tile: Tile = SMALL, panels: int | None = None) -> GpuKernel:

@@ -8,7 +8,7 @@ import pytest
 
 from repro.errors import InternalError
 from repro.machines import SM_80
-from repro.targets.gpu import GpuKernel, emit, gate, tiles
+from repro.targets.gpu import GpuKernel, choice, emit, gate
 from repro.targets.gpu.ptxas import assemble
 from repro.targets.gpu.sass import hottest_loop
 from tests.targets.test_contraction_tiles import convolution, matmul
@@ -100,6 +100,6 @@ def test_later_chips_take_the_same_ptx(chip: str, ptxas: str) -> None:
 
 
 def test_shapes_choose_the_tile() -> None:
-    assert (made := tiles.plan(matmul(4096, 4096, 4096), SM_80)) is not None and made.tile.block == (128, 256)
-    assert (made := tiles.plan(matmul(768, 768, 8192, left=True), SM_80)) is not None and made.splits > 1
-    assert tiles.plan(matmul(8, 4096, 512), SM_80) is None
+    assert (made := choice.plan(matmul(4096, 4096, 4096), SM_80)) is not None and made.tile.block == (128, 256)
+    assert (made := choice.plan(matmul(768, 768, 8192, left=True), SM_80)) is not None and made.splits > 1
+    assert choice.plan(matmul(8, 4096, 512), SM_80) is None

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from repro.ir.loops import Kernel
 from repro.ir.types import I32, I64
 from repro.machines import GpuMachine
+from repro.targets.gpu.access import access
 from repro.targets.gpu.body import Entry, GpuBody, assemble, barrier
 from repro.targets.gpu.finish import Finish, is_long
 from repro.targets.gpu.joining import joining_entry
 from repro.targets.gpu.launch import GpuKernel, Launch
-from repro.targets.gpu.operand import Operand, terms_together
+from repro.targets.gpu.operand import Operand
 from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.share import Step
 from repro.targets.gpu.tiles import Plan
@@ -36,7 +37,7 @@ def emit(kernel: Kernel, plan: Plan, machine: GpuMachine) -> GpuKernel:
     made.emit()
     f.line("ret void")
     threads = plan.tile.threads
-    resident = machine.register_file // (made.registers(machine) * threads)
+    resident = machine.register_file // ((made.registers + 1) // 8 * 8 * threads)
     entries = [Entry(symbol(kernel), f, threads, resident)]
     launches = [Launch(symbol(kernel), plan.grid, threads)]
     if plan.splits > 1:
@@ -58,12 +59,12 @@ class _Block:
     def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan) -> None:
         self.body, self.f, self.kernel, self.plan = body, body.f, kernel, plan
         self.reduce, self.dtype = plan.contraction.reduce, plan.contraction.reduce.dtype
-        chunk = plan.chunk
-        self.groups = (1 if terms_together(plan, 0) else chunk, 1 if terms_together(plan, 1) else chunk)
+        ways = [access(plan, side) for side in (0, 1)]
+        self.groups = (ways[0].group(plan), ways[1].group(plan))
         outputs = Outputs(body, plan, self.groups)
         self.split = outputs.split
         body.hoist(self.reduce.children, outputs.scope)
-        self.sides = [Operand(body, plan, side, outputs) for side in (0, 1)]
+        self.sides = [Operand(body, plan, side, ways[side], outputs) for side in (0, 1)]
         self.tables = [side.table for side in self.sides if side.table is not None]
         self.copied = any(side.copies is not None for side in self.sides)
         self.bytes = sum(side.share.bytes for side in self.sides)
@@ -72,11 +73,14 @@ class _Block:
         self.outputs = plan.tile.rows * plan.tile.columns
         self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
 
-    def registers(self, machine: GpuMachine) -> int:
-        """That a thread may have. Where both operands come by chunks of terms, one is computed on its way, or much is
-        done with a total, fragments, values and places take all there are."""
-        crowded = all(side.by_term for side in self.sides) or any(side.copies is None for side in self.sides)
-        return machine.registers + 1 if crowded or is_long(self.kernel, self.reduce) else self.plan.tile.registers
+    @property
+    def registers(self) -> int:
+        """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of
+        their own, one is computed on its way, or much is done with a total, there is more to keep than usual."""
+        ways, tile = [side.access for side in self.sides], self.plan.tile
+        apart = any(way.by_term and way.separation is not None and way.separation.line_stride is None for way in ways)
+        computed = any(way.separation is None for way in ways) or is_long(self.kernel, self.reduce)
+        return tile.crowded if apart or computed or all(way.terms_beside for way in ways) else tile.registers
 
     # the run through K ──────────────────────────────────────────────────────────────────────────────
 
@@ -189,10 +193,12 @@ class _Block:
         totals = self.totals
         if isinstance(totals, PanelTotals):
             return
+
         finish = Finish(self.body, self.kernel, self.plan, Outputs(self.body, self.plan, self.groups, anew=True))
 
         def exact() -> Sequence[Val]:
-            finish.exact()
+            with self.f.rolled():
+                finish.exact()
             return ()
 
         def fast() -> Sequence[Val]:

@@ -55,7 +55,7 @@ class Copies:
         ((offset, word, exists),) = self._terms(step, 1)
         if separation.line_stride is None:
             first = self._at(self.base, offset)
-            places = [self._at(first, line) for line in self.lines]
+            places = [self._beyond(first, line, step) for line in self.lines]
         else:
             first = self._at(self._at(self.base, self.lines[0]), offset)
             places = self._apart(first, share.apart * separation.line_stride)
@@ -94,6 +94,16 @@ class Copies:
     def _at(self, pointer: str, offset: Val) -> str:
         kind = element(self.share.dtype)
         return self.f.let(f"getelementptr {kind}, ptr addrspace(1) {pointer}, {offset.typed}", I64).text
+
+    def _beyond(self, first: str, line: Val, step: Step) -> str:
+        """An address so many elements on from another, in one instruction of the chip: a product of 32 bits and a sum
+        of 64. It is kept from LLVM that the line's part is the same in every step, and what the other was made of: it
+        would widen the one before the loop, for twice the registers, and add both parts before it scales them."""
+        f, kind = self.f, "ptr addrspace(1)"
+        place = f.let(f'call {kind} asm "mov.b64 $0, $1;", "=l,l"({kind} {first})', I64).text
+        narrow = scalars.convert(f, line, I32)
+        own = f.let(f'call i32 asm "mov.b32 $0, $1;", "=r,r,r"({narrow.typed}, {step.start.typed})', I32)
+        return self._at(place, scalars.convert(f, own, I64))
 
     def _apart(self, first: str, stride: int) -> list[str]:
         """Places that follow one another."""

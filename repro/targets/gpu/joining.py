@@ -65,7 +65,8 @@ class _Joining:
             return ()
 
         def exact() -> Sequence[Val]:
-            store_value(self.body, self.kernel, Scope(scope, {}))
+            with f.rolled():
+                store_value(self.body, self.kernel, Scope(scope, {}))
             return ()
 
         if c.absent_in is None:

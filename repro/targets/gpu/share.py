@@ -1,6 +1,7 @@
 """How a step of one operand lies in shared memory, and which of its elements each thread brings.
 
-Terms lie side by side ([line][term], lines padded by a chunk so that they meet other banks) or lines do ([term][line]).
+Terms lie side by side ([line][term]) or lines do ([term][line]). Where neighbouring threads bring neighbouring terms,
+what lies side by side is padded by a chunk, so that they meet other banks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 
 from repro.errors import InternalError
 from repro.ir.types import I32, I64
+from repro.targets.gpu.access import Access
 from repro.targets.gpu.body import GpuBody
+from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.tiles import Plan
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
@@ -27,33 +30,34 @@ class Step:
 
 class Share:
     """One thread's share of each step: `count` runs of `wide` elements, of one term and several lines (`by_term`), or
-    of one line and several terms, which are `apart` from one another. `first` is the block's first line."""
+    of one line and several terms, which are `apart` from one another."""
 
-    def __init__(
-        self, body: GpuBody, plan: Plan, side: int, first: Val, thread: Val, *, by_term: bool, wide: int
-    ) -> None:
-        self.body, self.f, self.plan, self.side, self.first = body, body.f, plan, side, first
-        self.by_term, self.wide, self.dtype = by_term, wide, plan.contraction.reduce.dtype
-        self.axes = plan.axes(side)
-        self.extent = plan.contraction.extents[1 + side]
-        self.lines, self.depth = plan.tile.block[side], plan.tile.depth
-        self.stride = self.depth + plan.chunk if by_term else self.lines
-        self.elements = self.stride * (self.lines if by_term else self.depth)
-        self.count, rest = divmod(self.lines * self.depth // wide, plan.tile.threads)
-        along = (self.depth if by_term else self.lines) // wide
-        if rest or plan.tile.threads % along:
-            raise InternalError(f"a step of {self.lines} x {self.depth} is not shared out evenly by {wide}")
+    def __init__(self, body: GpuBody, plan: Plan, side: int, access: Access, outputs: Outputs) -> None:
+        self.body, self.f, self.plan, self.side, self.first = body, body.f, plan, side, outputs.first[side]
+        self.by_term, self.wide, self.dtype = access.by_term, access.wide, plan.contraction.reduce.dtype
+        self.axes, self.extent = plan.axes(side), plan.contraction.extents[1 + side]
+        lines, depth = plan.tile.block[side], plan.tile.depth
+        beside = depth if access.terms_beside else lines
+        self.stride = beside + (plan.chunk if self.by_term else 0)
+        self.elements = self.stride * (lines * depth // beside)
+        self.count, along = lines * depth // self.wide // plan.tile.threads, access.along(plan, side)
+        if not access.even(plan, side):
+            raise InternalError(f"a step of {lines} x {depth} is not shared out evenly by {self.wide}")
         f = self.f
-        fast = f.scaled(scalars.binary(f, "urem", thread, integer(along)), wide)
-        slow = scalars.binary(f, "udiv", thread, integer(along))
-        self.apart = plan.tile.threads // along if by_term else 1
-        if by_term:
-            self.own_lines = [f.add(slow, integer(number * self.apart)) for number in range(self.count)]
-        else:
-            self.own_lines, slow = [fast], f.scaled(slow, self.count)
-        self.ahead = scalars.convert(f, fast if by_term else slow, I32)
+        fast = f.scaled(scalars.binary(f, "urem", outputs.thread, integer(along)), self.wide)
+        slow = scalars.binary(f, "udiv", outputs.thread, integer(along))
+        self.apart = plan.tile.threads // along if self.by_term else 1
+        if not self.by_term:
+            slow = f.scaled(slow, self.count)
+        line, term = (slow, fast) if self.by_term else (fast, slow)
+        numbers = range(self.count if self.by_term else 1)
+        self.own_lines = [f.add(line, integer(number * self.apart)) for number in numbers]
+        self.ahead = scalars.convert(f, term, I32)
         """The first of the thread's terms, counted from the step's."""
-        self.place = f.add(f.scaled(slow, self.stride), fast)
+        outer, inner = (line, term) if access.terms_beside else (term, line)
+        self.place = f.add(f.scaled(outer, self.stride), inner)
+        self.step = self.apart * (self.stride if access.terms_beside == self.by_term else 1)
+        """Elements of shared memory from one of the thread's runs to the next."""
 
     @property
     def bytes(self) -> int:
@@ -76,8 +80,7 @@ class Share:
     def slot(self, shared: str, number: int) -> str:
         """The address of the thread's run by number, where the step begins at an address."""
         first = self.element(shared, self.place)
-        step = number * self.apart * self.stride
-        return self.element(first, integer(step)) if step else first
+        return self.element(first, integer(number * self.step)) if number else first
 
     def element(self, shared: str, place: Val) -> str:
         """The address of an element in shared memory."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from repro.ir.types import I32, I64, U32
 from repro.targets.gpu.body import GpuBody
+from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.separation import TERM, Separation
 from repro.targets.gpu.tiles import Plan
 from repro.targets.llvm import scalars
@@ -20,11 +21,11 @@ from repro.targets.llvm.text import Val, integer
 
 
 class TermTable:
-    """The table of one operand. `outer` binds what does not change in the block."""
+    """The table of one operand."""
 
-    def __init__(self, body: GpuBody, plan: Plan, side: int, separation: Separation, outer: Scope, thread: Val) -> None:
+    def __init__(self, body: GpuBody, plan: Plan, side: int, separation: Separation, outputs: Outputs) -> None:
         self.body, self.f, self.plan, self.separation = body, body.f, plan, separation
-        self.outer, self.thread = outer, thread
+        self.outer, self.thread = outputs.scope, outputs.thread
         self.words = 1 if separation.meeting is None else 2
         """Of an entry: offset, and what it may not meet."""
         self.name = f"@terms{side}"

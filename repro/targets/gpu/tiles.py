@@ -10,21 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Axis, Kernel
-from repro.machines import GpuMachine
+from repro.ir.contraction import Contraction
+from repro.ir.loops import Axis
 
 WARP = 32
 LANES = (4, 8)
 """Of a warp, along rows and columns."""
-WORKSPACE = 256 << 20
-"""Bytes of panel totals, at most."""
-LEAST = 16
-"""Rows and columns below which most of a tile would be waste."""
-STALL = 100
-"""Cycles that a step of K waits, about, at the barrier and for its first fragments."""
-LAUNCH = 4000
-"""Cycles from the end of one launch to the work of the next, about."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +25,12 @@ class Tile:
     rows: int
     columns: int
     depth: int
-    efficiency: int
-    """Fma in a hundred issued instructions, about: how the cost model tells tiles apart."""
     warps: tuple[int, int] = (4, 2)
     """Of a block, along rows and columns."""
     registers: int = 255
     """That a thread may have: fewer let a multiprocessor hold more blocks."""
+    crowded: int = 255
+    """The same, where operands need more than usual."""
 
     @property
     def own(self) -> tuple[int, int]:
@@ -58,15 +49,17 @@ class Tile:
 
 
 SINGLE = (
-    Tile(8, 16, 8, 92),
-    Tile(8, 8, 16, 90, registers=128),
-    Tile(8, 8, 16, 90, (4, 1), registers=128),
-    Tile(8, 8, 16, 90, (2, 2), registers=128),
-    Tile(8, 8, 16, 90, (2, 1), registers=128),
-    Tile(8, 4, 16, 85, (2, 1), registers=96),
-    Tile(4, 4, 16, 78, (2, 1), registers=80),
+    Tile(8, 16, 8),
+    Tile(8, 16, 8, (4, 1)),
+    Tile(8, 16, 8, (2, 2)),
+    Tile(8, 8, 16, registers=128),
+    Tile(8, 8, 16, (4, 1), registers=128, crowded=168),
+    Tile(8, 8, 16, (2, 2), registers=128, crowded=168),
+    Tile(8, 8, 16, (2, 1), registers=128, crowded=168),
+    Tile(8, 4, 16, (2, 1), registers=96, crowded=128),
+    Tile(4, 4, 16, (2, 1), registers=80, crowded=128),
 )
-DOUBLE = (Tile(4, 4, 8, 60, registers=128),)
+DOUBLE = (Tile(4, 4, 8, registers=128),)
 """Chips for graphics have few f64 units, and the others half as many as for f32: operands never are the limit."""
 
 
@@ -152,35 +145,3 @@ class Plan:
         tile = self.tile
         block = "x".join(map(str, tile.block))
         return f"tile={tile.rows}x{tile.columns} block={block}x{tile.depth} splits={self.splits}"
-
-
-def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
-    """The cheapest plan by an integer cost model over the shapes; None where tiles would be mostly waste."""
-    contraction = find(kernel)
-    if contraction is None or 0 in contraction.extents:
-        return None
-    _, rows, columns, terms = contraction.extents
-    if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
-        return None
-    tiles = SINGLE if contraction.reduce.dtype.bits == 32 else DOUBLE
-    every = [made for tile in tiles for made in _splits(contraction, tile)]
-    candidates = [made for made in every if made.workspace_bytes <= WORKSPACE]
-    costs = [(_cost(made, machine), number) for number, made in enumerate(candidates)]
-    return candidates[min(costs)[1]]
-
-
-def _splits(contraction: Contraction, tile: Tile) -> list[Plan]:
-    panels = Plan(contraction, tile, 1).panels
-    counts = sorted({-(-panels // splits) for splits in (1, 2, 4, 8, 16, 32, 64) if splits <= panels}, reverse=True)
-    return [Plan(contraction, tile, count) for count in counts]
-
-
-def _cost(made: Plan, machine: GpuMachine) -> int:
-    """Cycles of the busiest scheduler on the busiest multiprocessor."""
-    tile, terms = made.tile, min(made.panels_per_block * made.panel, made.contraction.extents[3])
-    steps = -(-terms // tile.depth)
-    warp = tile.rows * tile.columns * (tile.depth * steps + 32) * 100 // tile.efficiency + 600
-    blocks = -(-made.grid // machine.multiprocessors)
-    warps = -(-blocks * math.prod(tile.warps) // machine.schedulers)
-    joining = 0 if made.splits == 1 else LAUNCH + made.totals // 512
-    return warps * warp + steps * STALL + joining
