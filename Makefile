@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
-.PHONY: help setup demo test test-full lint format bench prove prove-doubles bless cross-host lock wheel clean
+.PHONY: help setup demo test test-full lint format bench prove prove-roads prove-doubles bless cross-host lock wheel clean
 
 help: ## the list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,9 @@ bench: $(STAMP) ## speed, memory and build time beside PyTorch and ONNX Runtime;
 
 prove: $(STAMP) ## elementary functions in f32, every input: make prove [FUNCTION=tanh]
 	$(PY) -m proofs $(FUNCTION)
+
+prove-roads: $(STAMP) ## that second roads to f32 functions give the proven results, every input: [FUNCTION=tanh]
+	$(PY) -m proofs.roads $(FUNCTION)
 
 prove-doubles: $(STAMP) ## worst errors of the f64 functions, over 10^8 points each: [FUNCTION=tanh]
 	$(PY) -m proofs.doubles $(FUNCTION)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro.machines.machine import Machine
 
@@ -16,6 +16,8 @@ class GpuMachine(Machine):
     """
 
     multiprocessors: int
+    f64_cost: int
+    """Times as long as an operation in f32 that one in f64 takes."""
     schedulers: int = 4
     register_file: int = 65536
 
@@ -33,5 +35,8 @@ SM_80 = GpuMachine(
     l2_bytes=40 << 20,
     reduction_lanes=1,
     multiprocessors=132,
+    f64_cost=2,
 )
 """Code for compute capability 8.0 and all later ones, in sizes for the SXM forms of H100 and H200."""
+GRAPHICS = replace(SM_80, name="gpu/graphics", multiprocessors=128, f64_cost=64)
+"""The same for chips with one f64 unit to 64 of f32, in sizes for an RTX 4090."""

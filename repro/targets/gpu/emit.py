@@ -7,6 +7,7 @@ from repro.ir.parse_kernel import parse_kernel
 from repro.machines import GpuMachine
 from repro.targets.gpu import choice, contraction, elementwise, plain, rows, scatter
 from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.roads import suited
 
 
 def emit(kernel: Kernel | str, machine: GpuMachine) -> GpuKernel:
@@ -14,7 +15,7 @@ def emit(kernel: Kernel | str, machine: GpuMachine) -> GpuKernel:
 
     A pure function of its arguments and the toolchain: the same PTX on every build host.
     """
-    parsed = parse_kernel(kernel) if isinstance(kernel, str) else kernel
+    parsed = suited(parse_kernel(kernel) if isinstance(kernel, str) else kernel, machine)
     tiled = choice.plan(parsed, machine)
     if tiled is not None:
         return contraction.emit(parsed, tiled, machine)
