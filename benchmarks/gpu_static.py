@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu_static [--chip sm_80] [--device A100] [--layers 12] [--markdown]
 
-Every kernel of the cases and of a GPT's training step is emitted and assembled by ptxas (which must be on the PATH).
+Every kernel of the cases and of training steps is emitted and assembled by ptxas (of a CUDA toolkit, or `make ptxas`).
 The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass). A floor is
 the least time by bytes and operations (repro.targets.gpu.floor): no measurement, and no promise.
 """
@@ -10,7 +10,6 @@ the least time by bytes and operations (repro.targets.gpu.floor): no measurement
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gpu_cases import CASES, GPT, gpt_step
+from benchmarks.gpu_cases import CASES, GPT, convolution_step, gpt_step
 from repro.ir import index as ix
+from repro.ir.contraction import find
 from repro.ir.loops import BufferParameter, Expr, Kernel, Rarely, Store, apply, const, load
 from repro.ir.program import Call, Program, walk
 from repro.ir.types import F32
@@ -29,7 +29,7 @@ from repro.numerics.elementary import FUNCTIONS, single
 from repro.numerics.elementary.value import Value
 from repro.targets.gpu import GpuKernel, emit, plain
 from repro.targets.gpu.floor import work
-from repro.targets.gpu.ptxas import Resources, assemble
+from repro.targets.gpu.ptxas import Resources, assemble, installed
 from repro.targets.gpu.sass import Counts, counts, hottest_loop
 
 COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "floor", "bound")
@@ -74,6 +74,15 @@ def case_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
     for case in CASES:
         for kernel in case.program().kernels:
             yield measured(f"{case.name}: {case.what}", kernel, ptxas, chip, device)
+
+
+def convolution_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
+    """Forward, input gradient and weight gradients."""
+    for kernel in convolution_step().kernels:
+        found = find(kernel)
+        if found is not None and min(found.extents[1:]) >= 64:
+            batch, rows, columns, terms = found.extents
+            yield measured(f"{batch} of {rows} x {columns}, K = {terms}", kernel, ptxas, chip, device)
 
 
 def step_rows(program: Program, ptxas: str, chip: str, device: Device) -> list[tuple[int, Row]]:
@@ -138,12 +147,14 @@ def main(words: list[str]) -> int:
     parser.add_argument("--most", type=int, default=16, help="kernels of the step to show")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(words)
-    ptxas, device = shutil.which("ptxas"), DEVICES[options.device]
+    ptxas, device = installed(), DEVICES[options.device]
     if ptxas is None:
-        sys.stderr.write("ptxas is not on the PATH: there is nothing to report\n")
+        sys.stderr.write("ptxas is not installed: there is nothing to report\n")
         return 3
     rows = [row.cells for row in case_rows(ptxas, options.chip, device)]
     show(f"cases, {options.chip}, floors on {device.name}", rows, options.markdown)
+    steps = [row.cells for row in convolution_rows(ptxas, options.chip, device)]
+    show("a training step of two convolutions: its contractions", steps, options.markdown)
     show("elementary functions, 2^26 elements", list(road_rows(ptxas)), options.markdown, ROADS)
     step = step_rows(gpt_step({**GPT, "layers": options.layers}).program, ptxas, options.chip, device)
     shown = [(f"{calls} calls", *row.cells[1:]) for calls, row in step[: options.most]]
