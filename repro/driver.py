@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -29,6 +28,7 @@ from repro.errors import EXIT_GOOD, ReproError
 from repro.frontend import load_source
 from repro.frontend.training_info import initialised
 from repro.ir.types import Array
+from repro.targets.gpu import ptxas
 from repro.targets.tpu_sim.chips import chip
 from repro.targets.tpu_sim.estimate import estimate, exact
 from repro.train_step import TrainOptions, training_of
@@ -438,7 +438,7 @@ def inspect_kernel(
     path: str | Path, kernel: str, target: str = "gpu", device: str = "A100", record: str | Path | None = None
 ) -> dict[str, Json]:
     """One kernel of an artifact: loops, code, what ptxas says (where it is on the PATH), and a device's least time."""
-    return kernel_view.inspect_kernel(Path(path), kernel, target, device, shutil.which("ptxas"), record)
+    return kernel_view.inspect_kernel(Path(path), kernel, target, device, ptxas.installed(), record)
 
 
 def diff(left: str | Path, right: str | Path) -> tuple[Difference, ...]:
