@@ -30,7 +30,7 @@ from repro.targets.tpu_sim.isa import (
     Wait,
 )
 from repro.targets.tpu_sim.links import Topology
-from repro.targets.tpu_sim.operands import LANES, Dim
+from repro.targets.tpu_sim.operands import LANES, Dim, Ref
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny
 
 BURST = 64
@@ -324,7 +324,7 @@ class _Clock:
 
     def _push(self, instruction: Push) -> None:
         chip, unit = self.chip, instruction.matrix.value(self.counters)
-        key = (unit, instruction.slot.value(self.counters))
+        key = (unit, instruction.slot.value(self.counters) % 2)
         low = instruction.source.offset.value(self.counters)
         slow, fast = instruction.depth, instruction.width
         slow, fast = (fast, slow) if instruction.turned else (slow, fast)
@@ -337,31 +337,43 @@ class _Clock:
         self.counts["vmem accesses"] += -(-instruction.depth * instruction.width // LANES)
 
     def _matmul(self, instruction: Matmul) -> None:
+        """Rows enter one a cycle; the sums of each leave so many cycles later, in order, as partial sums enter."""
         chip, unit, rows = self.chip, instruction.matrix.value(self.counters), instruction.rows
-        key = (unit, instruction.slot.value(self.counters))
+        key, through = (unit, instruction.slot.value(self.counters) % 2), 2 * chip.array - 1
         depth, width = self.depths.get(key, (chip.array, chip.array))
-        low, into = instruction.data.offset.value(self.counters), instruction.sums.offset.value(self.counters)
-        data = (instruction.data.name, low, low + (rows - 1) * instruction.data_pitch + depth - 1)
-        sums = (instruction.sums.name, into, into + (rows - 1) * instruction.sums_pitch + width - 1)
-        needs = self._after(*data, False) + self._behind(*sums, instruction.sums_pitch, width)
+        data = self._lines(instruction.data, instruction.data_pitch, rows, depth)
+        entering = self._lines(instruction.sums, instruction.sums_pitch, rows, width)
+        leaving = self._lines(instruction.written, instruction.sums_pitch, rows, width)
+        needs = self._after(*data[:3], False)
+        if not instruction.fresh:
+            needs += self._behind(entering, False, 0)
+        needs += self._behind(leaving, True, through)
         start = self._start(needs, max(self.free["matrix"][unit], self.loaded.get(key, 0)))
         self._occupy("matrix", start, rows, unit)
         self.held[key] = start + rows  # new weights may follow the last row through the array
-        first = start + 2 * chip.array - 1
+        first = start + through
         self.records += [
-            _Record(*data, start, start + rows, False, "matrix"),
-            _Record(*sums, first, first + rows - 1, True, "matrix", instruction.sums_pitch, width),
+            _Record(*data[:3], start, start + rows, False, "matrix"),
+            _Record(*leaving[:3], first, first + rows - 1, True, "matrix", *leaving[3:]),
         ]
+        if instruction.onto is not None and not instruction.fresh:
+            self.records.append(_Record(*entering[:3], start, start + rows - 1, False, "matrix", *entering[3:]))
         self.counts["products"] += rows * depth * width
         self.counts["vmem accesses"] += -(-rows * (depth + 2 * width) // LANES)
 
-    def _behind(self, name: str, low: int, high: int, pitch: int, width: int) -> list[tuple[int, str]]:
-        """A chain goes on: sums of the same rows may enter one behind another, as the last pass lets them go."""
+    def _lines(self, ref: Ref, pitch: int, lines: int, places: int) -> tuple[str, int, int, int, int]:
+        """Name, first and last element, pitch and width of lines of elements."""
+        low = ref.offset.value(self.counters)
+        return ref.name, low, low + (lines - 1) * pitch + places - 1, pitch, places
+
+    def _behind(self, lines: tuple[str, int, int, int, int], writes: bool, later: int) -> list[tuple[int, str]]:
+        """When rows may enter that come to the lines so many cycles `later`: where another pass of a matrix unit uses
+        the same lines, row by row behind it; else when all is done."""
         found = list[tuple[int, str]]()
         for record in self.records:
-            if record.meets(name, low, high, pitch, width):
-                same = record.writes and record.unit == "matrix" and (record.low, record.high) == (low, high)
-                found.append((record.first if same else record.last, "matrix result"))
+            if (writes or record.writes) and record.meets(*lines):
+                same = record.unit == "matrix" and (record.low, record.high) == lines[1:3]
+                found.append(((record.first if same else record.last) - later, "matrix result"))
         return found
 
     def _transfer(self, dma: Dma) -> None:

@@ -280,8 +280,8 @@ class _Emitter:
                 valid = self._turned(c.reduce.present, valid, given, wanted)
         with self._once_if(not varies):
             sums = self.writer.area(F32, c.sums.elements) if c.turned else self.areas[result]
-            chains = matrix.Chains(self.writer, self.chip, c)
-            chains.emit(sums, data, weights, held.places == c.terms, valid)
+            chains = matrix.Chains(self.writer, self.chip, c, lambda start, panel: None)
+            chains.emit(vmem(sums), data, weights, held.places == c.terms, valid)
             if c.turned:
                 matrix.turn(self.writer, F32, vmem(sums), vmem(self.areas[result]), c.sums, c.result)
 
