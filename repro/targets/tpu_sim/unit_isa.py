@@ -46,8 +46,9 @@ class Transpose(Instruction):
 
 @dataclass(frozen=True)
 class Push(Instruction):
-    """Loads weights into one of the two slots of a matrix unit (`slot` mod 2): cell (k, n) for k < depth, n < width holds
-    `source[k * pitch + n]`, or with `turned` `source[n * pitch + k]`. Depth and width are at most the array's size."""
+    """Loads weights into one of the two slots of a matrix unit (`slot` mod 2): cell (k, n) for k < depth, n < width
+    holds `source[k * pitch + n]`, or with `turned` `source[n * pitch + k]`. Depth and width are at most the array's
+    size."""
 
     matrix: Index
     slot: Index

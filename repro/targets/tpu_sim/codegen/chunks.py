@@ -6,10 +6,12 @@ VMEM, two at a time; other buffers are there whole.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from repro.ir import index as ix
 from repro.ir.loops import Axis, Chain, Expr, Kernel, Load, Reduce, Store, load, topological
+from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen.orders import fresh_number
 from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute
 from repro.targets.tpu_sim.codegen.writer import whole
@@ -20,6 +22,8 @@ WORTH = 512 << 10
 LEAST, MOST = 128 << 10, 8 << 20
 """Bytes of a chunk."""
 COUNTS = 4096
+MOST_PARTS = 64
+"""Chunks of what the matrix unit computes."""
 
 
 def room(size: int) -> int:
@@ -52,24 +56,59 @@ class Chunked:
     """The axis that was cut, and in how many."""
 
 
-def candidates(kernel: Kernel, worth: int = WORTH) -> list[Chunked]:
-    """Ways to run a kernel, the first best. What the matrix unit computes wants long chunks; others, a copy as early as
-    may be. More chunks take less of VMEM."""
+def candidates(kernel: Kernel, chip: Chip, worth: int = WORTH) -> list[Chunked]:
+    """Ways to run a kernel, the first best. More chunks take less of VMEM."""
     nbytes = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
     whole_kernel = Chunked(kernel, None, 1)
     if kernel.serial or nbytes < worth or not _stores_apart(kernel):
         return [whole_kernel]
-    chained = any(isinstance(e, Reduce) and isinstance(e.order, Chain) for e in kernel.expressions)
-    parts = 4 if chained else 16
-    wanted = -(-nbytes // min(max(nbytes // parts, min(LEAST, worth)), MOST if not chained else nbytes))
-    made = list[Chunked]()
-    while wanted <= COUNTS:
-        for axis in kernel.axes:
-            count = _count(axis.extent, wanted)
-            if count > 1 and not any(each.number_of == (axis, count) for each in made):
-                made.append(_cut(kernel, axis, count))
-        wanted *= 2
-    return [*made, whole_kernel]
+    products = max((_products(e, kernel) for e in kernel.expressions), default=0)
+    if products:
+        cuts = [(axis, n) for axis in kernel.axes for n in _divisors(axis.extent) if 1 < n <= MOST_PARTS]
+        cuts.sort(key=lambda cut: _time(kernel, chip, products, *cut))
+    else:
+        wanted = -(-nbytes // min(max(nbytes // 16, min(LEAST, worth)), MOST))
+        tried = [wanted << more for more in range((COUNTS // wanted).bit_length())]
+        cuts = [(axis, count) for n in tried for axis in kernel.axes if (count := _count(axis.extent, n)) > 1]
+    return [*(_cut(kernel, axis, count) for axis, count in dict.fromkeys(cuts)), whole_kernel]
+
+
+def _products(expr: Expr, kernel: Kernel) -> int:
+    """Products of a chain that the kernel's elements need, 0 for other expressions."""
+    if not (isinstance(expr, Reduce) and isinstance(expr.order, Chain)):
+        return 0
+    return math.prod(axis.extent for axis in (*expr.axes, *kernel.axes) if axis in expr.axes or axis in expr.free)
+
+
+def _time(kernel: Kernel, chip: Chip, products: int, axis: Axis, count: int) -> int:
+    """Cycles of a contraction in chunks, about: a queue of copies beside the work on each chunk. What every chunk needs
+    comes after the first one's operands, in tiles, beside its work."""
+    rate, steady, coming = int(chip.hbm_bytes_per_cycle), 0, 0
+    read = {each.buffer: axis in each.offset.free for each in kernel.expressions if isinstance(each, Load)}
+    for number, moving in read.items():
+        size = kernel.buffers[number].elements * kernel.buffers[number].dtype.bytes // rate
+        coming, steady = coming + size * moving // count, steady + size * (not moving)
+    results = [kernel.buffers[store.buffer] for store in kernel.stores]
+    leaving = sum(buffer.elements * buffer.dtype.bytes for buffer in results) // rate // count
+    lanes = 2 * sum(buffer.elements for buffer in results) // LANES // count
+    rows, terms = axis.extent // count, products // math.prod(each.extent for each in kernel.axes)
+    folds = -(-terms // chip.array) * math.prod(each.extent for each in kernel.axes) // chip.array
+    filled = -(-folds * max(rows, chip.array) // (rows * chip.matrix_units * count))
+    work = max(filled, 2 * terms)  # a chain's next tile of terms waits for the sums of the one before
+    queue = coming + steady
+    done, arrived = max(coming + work, queue) + chip.dma_latency, queue + coming + chip.dma_latency
+    queue += coming
+    for chunk in range(count):
+        ended, done = done, max(done, arrived) + work
+        if chunk + 2 < count:
+            queue = max(queue, ended) + coming
+            arrived = queue + chip.dma_latency
+        queue = max(queue, ended + lanes) + leaving
+    return queue
+
+
+def _divisors(extent: int) -> list[int]:
+    return [n for n in range(1, min(extent, COUNTS) + 1) if extent % n == 0]
 
 
 def _stores_apart(kernel: Kernel) -> bool:
@@ -90,7 +129,7 @@ def _strided(offset: Expr, axes: tuple[Axis, ...]) -> bool:
 
 def _count(extent: int, wanted: int) -> int:
     """The least divisor of the extent that is enough, else the greatest."""
-    divisors = [n for n in range(1, min(extent, COUNTS) + 1) if extent % n == 0]
+    divisors = _divisors(extent)
     return next((n for n in divisors if n >= wanted), divisors[-1])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro.ir.types import F32, DType
 from repro.targets.tpu_sim import isa
@@ -41,6 +41,12 @@ def at(place: Ref, index: Index) -> Ref:
     return Ref(place.space, place.number, place.offset + index)
 
 
+def divided(index: Index, divisor: int) -> Index:
+    """The quotient of an index all of whose parts are multiples of the divisor."""
+    terms = (replace(term, coefficient=term.coefficient // divisor) for term in index.terms)
+    return Index(index.constant // divisor, tuple(terms))
+
+
 def turn(writer: Writer, dtype: DType, source: Ref, target: Ref, matrix: Matrix, turned: Matrix) -> None:
     """Lines become places: `turned` from the target on is the transpose of `matrix` from the source on."""
     lines, places = extent_of(matrix.lines), extent_of(matrix.places)
@@ -61,10 +67,8 @@ class Chains:
     """The matrix unit's part of one contraction. In VMEM: data [batch, row, k], weights [batch, column, k] if `turned`,
     else [batch, k, column], valid bits as the data; sums [batch, row, column] are an area of their own."""
 
-    def __init__(
-        self, writer: Writer, chip: Chip, contraction: Contraction, arrived: Callable[[Index, int], None]
-    ) -> None:
-        """`arrived(start, panel)` is called before the code of the panel that starts with that term."""
+    def __init__(self, writer: Writer, chip: Chip, contraction: Contraction, arrived: Callable[[Index], None]) -> None:
+        """`arrived(k)` is called before the code of each tile of terms, with its first."""
         self.writer, self.chip, self.contraction, self.arrived = writer, chip, contraction, arrived
         self.k = extent_of(contraction.terms)
         self.rows, self.columns = extent_of(contraction.rows), extent_of(contraction.columns)
@@ -126,7 +130,6 @@ class Chains:
     def _panel(self, target: Ref, start: Index, terms: int, onto: bool) -> None:
         """One chain for each output: k in tiles of the array, columns in tiles inside, so that a unit works on other
         columns while the last sums of these are still on their way."""
-        self.arrived(start, self.contraction.chain.panel)
         side, last = self.chip.array, -(-terms // self.chip.array) - 1
         sums = self.partial if onto and last and self.partial is not None else target
         self._tiles(_Step(sums, start, Index(), min(terms, side), True, target if onto and not last else None))
@@ -146,6 +149,7 @@ class Chains:
         alone = columns == 1
         parts = max(1, min(units, self.rows // (2 * side))) if alone and batches == 1 else 1
         in_turn = -(-batches // units) if alone else batches * -(-columns // units)
+        self.arrived(step.k)
         with each(writer, batches) as batch:
 
             def row(first_row: Index, part: Index, rows: int) -> None:
@@ -177,7 +181,8 @@ class Chains:
 
 @dataclass(frozen=True)
 class _Step:
-    """A tile of `depth` terms from `k` on, the `number`th of its panel: sums go on where they lie, and at last onto others."""
+    """A tile of `depth` terms from `k` on, the `number`th of its panel. Sums go on where they lie, and at last onto
+    others."""
 
     sums: Ref
     k: Index
