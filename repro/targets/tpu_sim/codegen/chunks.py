@@ -15,13 +15,15 @@ from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen.orders import fresh_number
 from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute
 from repro.targets.tpu_sim.codegen.writer import whole
-from repro.targets.tpu_sim.operands import LANES
+from repro.targets.tpu_sim.operands import COLUMNS, LANES, Dim
 
 WORTH = 512 << 10
 """Bytes of a kernel's buffers from which chunks pay."""
 LEAST, MOST = 128 << 10, 8 << 20
 """Bytes of a chunk."""
 COUNTS = 4096
+SHORTEST = 16
+"""Elements of a line's stretch: shorter ones waste what a copy moves."""
 MOST_PARTS = 64
 """Chunks of what the matrix unit computes."""
 
@@ -33,16 +35,32 @@ def room(size: int) -> int:
 
 @dataclass(frozen=True)
 class Window:
-    """Chunk c reads `size` elements of a buffer from `first + step * c` on."""
+    """Chunk c reads `size` elements of a buffer from `first + step * c` on, or that much of each of its `lines`, which
+    lie `pitch` elements apart."""
 
     first: int
     step: int
     size: int
+    lines: int = 1
+    pitch: int = 0
 
     @property
     def room(self) -> int:
         """Elements from the window of an even chunk to that of an odd one."""
-        return room(self.size)
+        return room(self.lines * self.size)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """Of the copy that brings it in."""
+        run = Dim(self.size, 1, 1)
+        return (run,) if self.lines == 1 else (Dim(self.lines, self.pitch, self.size), run)
+
+    def inside(self, offset: Expr, number: Axis) -> Expr:
+        """Where the element of the buffer lies in the window."""
+        if self.lines == 1:
+            return ix.add(ix.scale(number, -self.step), ix.number(-self.first), offset)
+        line = ix.scale(ix.floordiv(offset, self.pitch), self.size)
+        return ix.add(line, ix.mod(offset, self.pitch), ix.scale(number, -self.step))
 
 
 @dataclass(frozen=True)
@@ -69,8 +87,19 @@ def candidates(kernel: Kernel, chip: Chip, worth: int = WORTH) -> list[Chunked]:
     else:
         wanted = -(-nbytes // min(max(nbytes // 16, min(LEAST, worth)), MOST))
         tried = [wanted << more for more in range((COUNTS // wanted).bit_length())]
-        cuts = [(axis, count) for n in tried for axis in kernel.axes if (count := _count(axis.extent, n)) > 1]
+        cuts = [
+            (axis, count)
+            for n in tried
+            for axis in kernel.axes
+            if (count := _count(axis.extent, min(n, _most(kernel, axis)))) > 1
+        ]
     return [*(_cut(kernel, axis, count) for axis, count in dict.fromkeys(cuts)), whole_kernel]
+
+
+def _most(kernel: Kernel, axis: Axis) -> int:
+    """Chunks in which lanes are still filled: sums of neighbours need some of them side by side."""
+    sums = any(isinstance(each, Reduce) for each in kernel.expressions)
+    return max(1, axis.extent // COLUMNS) if sums and axis is kernel.axes[-1] else axis.extent
 
 
 def _products(expr: Expr, kernel: Kernel) -> int:
@@ -158,7 +187,22 @@ def windows(buffers: dict[int, list[Expr]], sizes: dict[int, int], number: Axis)
         inside = 0 <= low + min(last, 0) and high + max(last, 0) < sizes[buffer]
         if inside and 2 * (high - low + 1) <= sizes[buffer]:
             found[buffer] = Window(low, step, high - low + 1)
+        elif (lined := _lined(offsets, sizes[buffer], step, number)) is not None:
+            found[buffer] = lined
     return found
+
+
+def _lined(offsets: list[Expr], size: int, step: int, number: Axis) -> Window | None:
+    """A stretch of each line, where all chunks' stretches together are the line."""
+    pitch = step * number.extent
+    if step < SHORTEST or size % pitch or size == pitch:
+        return None
+    window = Window(0, step, step, size // pitch, pitch)
+    for offset in offsets:
+        low, high = ix.bounds(ix.add(ix.mod(offset, pitch), ix.scale(number, -step)))
+        if low < 0 or high >= step:
+            return None
+    return window
 
 
 def inside_windows(roots: list[Expr], found: dict[int, Window], number: Axis) -> list[Expr]:
@@ -168,8 +212,7 @@ def inside_windows(roots: list[Expr], found: dict[int, Window], number: Axis) ->
         made = rebuilt(expr, tuple(memo[child] for child in expr.children))
         if isinstance(made, Load) and made.buffer in found:
             window = found[made.buffer]
-            back = ix.add(ix.scale(number, -window.step), ix.number(-window.first), made.offset)
             half = ix.scale(ix.mod(number, 2), window.room)
-            made = load(made.dtype, made.buffer, ix.add(back, half), made.when)
+            made = load(made.dtype, made.buffer, ix.add(window.inside(made.offset, number), half), made.when)
         memo[expr] = made
     return [memo[root] for root in roots]

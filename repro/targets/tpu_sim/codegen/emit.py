@@ -148,9 +148,7 @@ class _Emitter:
             self.varying.add(number)
             self.halves[number] = ix.scale(ix.mod(self.number, 2), window.room)
             first = self._index() * window.step + window.first
-            self.moving.start_each(
-                self.areas[number], window.room, Copy(number, first, (Dim(window.size, 1, 1),)), window.step
-            )
+            self.moving.start_each(self.areas[number], window.room, Copy(number, first, window.dims), window.step)
         if self.number is not None:
             self.moving.next_chunk()
 
