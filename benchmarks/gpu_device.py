@@ -27,6 +27,7 @@ from repro.ir.program import (
     Commit,
     CountedLoop,
     Program,
+    RowBlocks,
     Step,
     While,
 )
@@ -170,6 +171,8 @@ class Loaded:
                 case CountedLoop():
                     for at in range(step.count):
                         self._steps(step.body, [*counters, at])
+                case RowBlocks():
+                    raise InternalError("this target did not ask for blocks of rows")
                 case Commit():  # indices here are all in range: nothing is refused
                     self._steps(step.body, counters)
                 case While() | Branch():

@@ -20,6 +20,8 @@ FUNCTION_WEIGHT = 40
 """What an expensive op counts for in the size of an expression."""
 WINDOW_WEIGHT = 3
 """Inlined operations from which on a value is stored that overlapping windows would compute for each of them."""
+LARGEST_REGION = 24
+"""Elementwise ops among which what reads a value is followed to where it meets again."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
 """Elements of a row whose reductions are computed with its elements: worth two loops, no more than a near cache."""
 
@@ -37,12 +39,17 @@ def _by_element(node: Node) -> ByElement | None:
     return lowering if isinstance(lowering, ByElement) else None
 
 
-def _users(graph: Graph) -> dict[Value, list[Node]]:
-    users: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in dict.fromkeys(node.operands):
-            users.setdefault(value, []).append(node)
-    return users
+class _Users(dict[Value, list[Node]]):
+    """The nodes that read each value, in the graph's order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.order = {node: place for place, node in enumerate(graph.nodes)}
+        for node in graph.nodes:
+            for value in dict.fromkeys(node.operands):
+                self.setdefault(value, []).append(node)
+
+    def position(self, node: Node) -> int:
+        return self.order[node]
 
 
 def _continues(user: Node, value: Value) -> bool:
@@ -55,17 +62,41 @@ def _continues(user: Node, value: Value) -> bool:
     return all(operand.shape == value.shape for operand in user.operands) and user.types[0].shape == value.shape
 
 
-def _chain(start: Value, users: dict[Value, list[Node]], results: frozenset[Value], taken: set[Value]) -> list[Value]:
-    chain = [start]
-    while True:
-        value = chain[-1]
-        behind = users.get(value, [])
-        if value in results or len(behind) != 1 or not _continues(behind[0], value):
-            return chain
-        follower = behind[0].value
-        if follower in taken:
-            return chain
-        chain.append(follower)
+@dataclass(frozen=True)
+class _Chain:
+    """What is computed one after another behind a reduction, and what lies between these: nothing else reads it."""
+
+    links: list[Value]
+    between: list[Value]
+
+
+def _chain(start: Value, users: _Users, results: frozenset[Value], taken: set[Value]) -> _Chain:
+    links, between = [start], list[Value]()
+    while region := _region(links[-1], users, results, taken):
+        links.append(region[-1])
+        between += region[:-1]
+    return _Chain(links, between)
+
+
+def _region(value: Value, users: _Users, results: frozenset[Value], taken: set[Value]) -> list[Value]:
+    """What is computed from a value at the same element, up to where all of it has met again; empty where that is not
+    near. A single reader may move elements one to one."""
+    waiting = [] if value in results else list(users.get(value, []))
+    if len(waiting) == 1 and _continues(waiting[0], value):
+        return [] if waiting[0].value in taken else [waiting[0].value]
+    region: list[Value] = []
+    while waiting and len(region) < LARGEST_REGION:
+        node = min(waiting, key=users.position)
+        waiting.remove(node)
+        if _moves(node) or not _continues(node, value) or node.value in taken:
+            return []
+        region.append(node.value)
+        if not waiting:
+            return region
+        if node.value in results:
+            return []
+        waiting += [user for user in users.get(node.value, []) if user not in waiting]
+    return []
 
 
 def _reduces(node: Node) -> bool:
@@ -85,7 +116,7 @@ def _along_rows(node: Node) -> bool:
 def _served(
     node: Node,
     chain: list[Value],
-    users: dict[Value, list[Node]],
+    users: _Users,
     results: frozenset[Value],
     taken: set[Value],
 ) -> tuple[Value, Value] | None:
@@ -105,7 +136,7 @@ def _served(
         if len(behind) != 1 or not _continues(behind[0], value) or _moves(behind[0]) or behind[0].value in taken:
             break
         value = behind[0].value
-    if value in taken or (value not in results and _only_picked(value, users)):
+    if value in taken or (value not in results and _picked(value, users)):
         return None
     return wide.value, value
 
@@ -115,11 +146,10 @@ def _picks(user: Node, value: Value) -> bool:
     return user.op == "gather" and value == user.operands[0] and user.types[0].elements <= value.type.elements // 4
 
 
-def _only_picked(value: Value, users: dict[Value, list[Node]]) -> bool:
+def _picked(value: Value, users: _Users) -> bool:
+    """Whether something picks from a value, or from a view of it: what it picks can be computed there."""
     behind = users.get(value, [])
-    return bool(behind) and all(
-        _picks(user, value) or (_is_view(user) and _only_picked(user.results[0], users)) for user in behind
-    )
+    return any(_picks(user, value) or (_is_view(user) and _picked(user.results[0], users)) for user in behind)
 
 
 def _repeats(user: Node, op: Op, value: Value) -> bool:
@@ -136,7 +166,7 @@ def _repeats(user: Node, op: Op, value: Value) -> bool:
 
 def fuse(graph: Graph) -> Fusion:
     """Decide by the records' fields and the shape of the graph alone."""
-    users, results = _users(graph), frozenset(graph.results)
+    users, results = _Users(graph), frozenset(graph.results)
     stored: set[Value] = set()
     epilogues: dict[Value, tuple[Value, ...]] = {}
     taken: set[Value] = set()
@@ -144,16 +174,17 @@ def fuse(graph: Graph) -> Fusion:
     once: set[Node] = set()
     for node in sorted(filter(_reduces, graph.nodes), key=_along_rows):  # those along rows last: they take what is left
         chain = _chain(node.value, users, results, taken)
-        served = _served(node, chain, users, results, taken)
+        links = chain.links
+        served = _served(node, links, users, results, taken)
         if served is None:
-            taken.update(chain)
-            stored.add(chain[-1])
-            inside.update(chain[:-1])
-            if len(chain) > 1:
-                epilogues[chain[-1]] = tuple(chain)
+            taken.update((*links, *chain.between))
+            stored.add(links[-1])
+            inside.update((*links[:-1], *chain.between))
+            if len(links) > 1:
+                epilogues[links[-1]] = tuple(links)
         else:
             stored.add(served[-1])
-            inside.update((*chain, served[0]))
+            inside.update((*links, *chain.between, served[0]))
             once.add(node)
     weight: dict[Node, int] = {}
     computed: dict[Node, int] = {}
@@ -200,7 +231,7 @@ def _is_view(node: Node) -> bool:
     return lowering is not None and lowering.moves and len(node.operands) == 1
 
 
-def _shared_view(node: Node, users: dict[Value, list[Node]]) -> bool:
+def _shared_view(node: Node, users: _Users) -> bool:
     """Whether a value under a new shape is read by several: what is computed behind it would be computed for each.
     (One that grows would take memory for what is the same: its operand is stored instead.)"""
     small = node.operands and node.types[0].elements <= sum(value.type.elements for value in node.operands)
@@ -212,10 +243,18 @@ def _moves(node: Node) -> bool:
     return lowering is not None and lowering.moves
 
 
-def _readers(value: Value, users: dict[Value, list[Node]]) -> int:
-    """How many nodes read a value, those behind a view that grows counted each."""
+def _goes_on(value: Value, users: _Users) -> bool:
+    """Whether the only thing that becomes of a value is another at the same element."""
+    behind = users.get(value, [])
+    return len(behind) == 1 and not _moves(behind[0]) and _continues(behind[0], value)
+
+
+def _readers(value: Value, users: _Users) -> int:
+    """How many nodes read a value, those behind a view that grows counted each; picks compute their few elements."""
     total = 0
     for user in users.get(value, []):
+        if _picks(user, value):
+            continue
         grows = _is_view(user) and user.types[0].elements > value.type.elements
         total += _readers(user.results[0], users) if grows else 1
     return total
@@ -223,14 +262,17 @@ def _readers(value: Value, users: dict[Value, list[Node]]) -> int:
 
 def _stored(
     node: Node,
-    users: dict[Value, list[Node]],
+    users: _Users,
     results: frozenset[Value],
     inside: set[Value],
     stored: set[Value],
     weight: dict[Node, int],
     limit: int,
 ) -> set[Value]:
-    """The results of a node that get a buffer; records the weight of what is inlined, which stays below the limit."""
+    """The results of a node that get a buffer; records the weight of what is inlined, which stays below the limit.
+
+    Where a single reader goes on with the same element, it is better stored behind that: one value is read instead.
+    """
     op = record(node)
     if isinstance(op.lowering, Structural | ByNests):
         weight[node] = 0
@@ -241,6 +283,8 @@ def _stored(
     if value in inside:
         return set()
     several = not _moves(node) and bool(node.operands) and _readers(value, users) > 1
+    if not several and _goes_on(value, users):
+        limit = LARGEST_EXPRESSION + 1
     if value in results or value in stored or several or weight[node] >= limit:
         return {value}
     return set()

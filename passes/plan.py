@@ -1,10 +1,12 @@
-"""Memory: every temporary gets an offset in one arena; lifetimes that overlap never share bytes."""
+"""Memory: every temporary gets an offset in one arena, and what is local to blocks of rows one in memory of a thread's
+own; lifetimes that overlap never share bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from repro.ir.program import TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, Step, While
+from repro.ir.program import LOCAL, TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, RowBlocks, Step, While, walk
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
@@ -41,6 +43,10 @@ class Uses:
                     self.touch(step.condition)
                     self.visit(step.then)
                     self.visit(step.otherwise)
+                case RowBlocks():  # threads are at different calls of it: for what they share it is one step
+                    for call in step.body:
+                        for buffer in call.buffers:
+                            self.touch(buffer)
                 case Commit():
                     if step.refused is not None:
                         self.touch(step.refused)
@@ -69,14 +75,39 @@ def round_up(size: int) -> int:
 
 
 def plan(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Buffer, ...], int]:
-    """The buffers with arena offsets for temporaries, and the arena's size in bytes.
-
-    Larger buffers are placed first, each at the lowest offset free over its whole life.
-    """
+    """The buffers with arena offsets for temporaries, and the arena's size in bytes."""
     uses = Uses()
     uses.visit(steps)
     uses.keep_results()
-    temporaries = [n for n, buffer in enumerate(buffers) if buffer.role == TEMPORARY and n in uses.first]
+    offsets, arena = _offsets(buffers, TEMPORARY, uses)
+    return _placed(buffers, TEMPORARY, offsets), arena
+
+
+def plan_local(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Buffer, ...], int]:
+    """The buffers with offsets for what is local to blocks of rows, and the bytes of that which each thread needs."""
+    offsets: dict[int, int] = {}
+    local_bytes = 0
+    for step in walk(steps):
+        if isinstance(step, RowBlocks):
+            uses = Uses()
+            uses.visit(step.body)
+            found, needed = _offsets(buffers, LOCAL, uses)
+            offsets |= found
+            local_bytes = max(local_bytes, needed)
+    return _placed(buffers, LOCAL, offsets), local_bytes
+
+
+def _placed(buffers: tuple[Buffer, ...], role: str, offsets: Mapping[int, int]) -> tuple[Buffer, ...]:
+    placed = (replace(b, position=offsets.get(n, 0)) if b.role == role else b for n, b in enumerate(buffers))
+    return tuple(placed)
+
+
+def _offsets(buffers: tuple[Buffer, ...], role: str, uses: Uses) -> tuple[dict[int, int], int]:
+    """Offsets of the buffers of a role that are used, and how many bytes these take together.
+
+    Larger buffers are placed first, each at the lowest offset free over its whole life.
+    """
+    temporaries = [n for n, buffer in enumerate(buffers) if buffer.role == role and n in uses.first]
     temporaries.sort(key=lambda n: (-buffers[n].nbytes, n))
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
     offsets: dict[int, int] = {}
@@ -92,6 +123,4 @@ def plan(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Bu
             offset = max(offset, end)
         offsets[number] = offset
         placed.append((offset, offset + size, first, last))
-    arena = max((end for _, end, _, _ in placed), default=0)
-    planned = (replace(b, position=offsets.get(n, 0)) if b.role == TEMPORARY else b for n, b in enumerate(buffers))
-    return tuple(planned), arena
+    return offsets, max((end for _, end, _, _ in placed), default=0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from repro.ir.loops import Kernel
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While, walk
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While, walk
 
 Path = tuple[tuple[int, int], ...]
 """Where a sequence lies: the position of each step around it, from outside in, and which of that step's bodies."""
@@ -17,7 +17,7 @@ def bodies(step: Step) -> tuple[tuple[tuple[Step, ...], int], ...]:
     match step:
         case Call():
             return ()
-        case CountedLoop():
+        case CountedLoop() | RowBlocks():
             return ((step.body, step.count),)
         case While():
             return ((step.body, step.limit),)
@@ -51,6 +51,8 @@ def with_bodies(step: Step, inner: Sequence[tuple[Step, ...]]) -> Step:
             return step
         case CountedLoop() | While() | Commit():
             return replace(step, body=inner[0])
+        case RowBlocks():
+            return replace(step, body=tuple(each for each in inner[0] if isinstance(each, Call)))
         case Branch():
             return Branch(step.condition, *inner)
 
@@ -67,7 +69,7 @@ def touched(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
             case Commit():
                 if each.refused is not None:
                     yield each.refused, False
-            case CountedLoop():
+            case CountedLoop() | RowBlocks():
                 pass
 
 
@@ -97,7 +99,7 @@ def renamed(step: Step, names: Mapping[int, int], kernels: Mapping[int, int] | N
         case Call():
             kernel = step.kernel if kernels is None else kernels[step.kernel]
             return Call(kernel, tuple(names.get(buffer, buffer) for buffer in step.buffers), step.scalars)
-        case CountedLoop():
+        case CountedLoop() | RowBlocks():
             return with_bodies(step, inner)
         case While() | Branch():
             named = replace(step, condition=names.get(step.condition, step.condition))

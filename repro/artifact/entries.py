@@ -12,6 +12,7 @@ from repro.artifact.config import CompiledEntry, CompiledKernel, Entry, GoldenRu
 from repro.artifact.layout import Layer
 from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, PROGRAM_TYPE, TENSOR_TYPE
 from repro.frontend import EntryGraph
+from repro.ir.program import Program
 from repro.ir.text import print_graph
 from repro.ir.types import Array, to_face
 from repro.targets import registry
@@ -72,9 +73,17 @@ def describe(source: EntryGraph, lowered: Lowered, weights: Sequence[Tensor]) ->
     )
 
 
-def passes_of(built: BuiltEntry) -> Passes:
+def passes_of(built: BuiltEntry) -> tuple[Passes, ...]:
+    """Those that run once for all targets, then those of each target that shaped the program for itself."""
     steps = (Pass(step.name, f"sha256:{step.before}", f"sha256:{step.after}") for step in built.lowered.steps)
-    return Passes(built.name, "", tuple(steps))
+    shared = built.lowered.program.digest
+    own = {name: compiled.program.digest for name, compiled in built.compiled.items()}
+    shaped = tuple(
+        Passes(built.name, name, (Pass("shape", f"sha256:{shared}", f"sha256:{digest}"),))
+        for name, digest in own.items()
+        if digest != shared
+    )
+    return (Passes(built.name, "", tuple(steps)), *shaped)
 
 
 def compiled_entry(built: BuiltEntry, target: str) -> CompiledEntry:
@@ -85,21 +94,27 @@ def compiled_entry(built: BuiltEntry, target: str) -> CompiledEntry:
 
 
 def layers(built: BuiltEntry, targets: Sequence[str]) -> list[Layer]:
-    """Graph, program, kernels, constants and code."""
+    """Graph, programs, kernels, constants and code. A target has a program of its own only where it shaped one."""
     program, name = built.lowered.program, built.name
-    made = [
-        Layer(f"graphs/{name}.txt", GRAPH_TEXT_TYPE, print_graph(built.source.graph).encode()),
-        Layer(f"programs/{name}.txt", PROGRAM_TYPE, program.text.encode()),
-    ]
-    made += [Layer(f"kernels/{kernel.digest}.txt", KERNEL_TYPE, kernel.text.encode()) for kernel in program.kernels]
+    made = [Layer(f"graphs/{name}.txt", GRAPH_TEXT_TYPE, print_graph(built.source.graph).encode())]
+    made += _program_layers(f"programs/{name}.txt", program)
     constants = [Layer("", TENSOR_TYPE, data) for data in program.constants]
     made += [Layer(f"constants/{each.digest[7:]}", TENSOR_TYPE, each.data) for each in constants]
     for target in targets:
+        own = built.compiled[target].program
+        if own.digest != program.digest:
+            made += _program_layers(f"programs/{target}/{name}.txt", own)
+    for target in targets:
         each = built.compiled[target]
-        for kernel, code in zip(program.kernels, each.kernel_objects, strict=True):
+        for kernel, code in zip(each.program.kernels, each.kernel_objects, strict=True):
             made.append(_code_layer(each.target, kernel.digest, code))
         made.append(_code_layer(each.target, name, each.program_object))
     return made
+
+
+def _program_layers(title: str, program: Program) -> list[Layer]:
+    kernels = (Layer(f"kernels/{kernel.digest}.txt", KERNEL_TYPE, kernel.text.encode()) for kernel in program.kernels)
+    return [Layer(title, PROGRAM_TYPE, program.text.encode()), *kernels]
 
 
 def _code_layer(target: CodeTarget, name: str, code: bytes) -> Layer:

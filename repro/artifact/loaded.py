@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from passes import pipeline
-from repro.artifact import sessions, tensors
+from repro.artifact import sessions, tensors, tuning
 from repro.artifact.build import Request, imported_entries
 from repro.artifact.canonical import Bytes
 from repro.artifact.config import Config, Entry, GoldenRun
@@ -126,9 +126,9 @@ class LoadedArtifact:
         return compiled_program(self._stored, self._entry(entry), self.runner(target).code.name)
 
     def programs(self) -> dict[str, Program]:
-        """The program of each entry: every target runs the same."""
-        first = self.config.targets[0].name
-        return {name: compiled_program(self._stored, entry, first).program for name, entry in self.entries.items()}
+        """The program of each entry, as all targets have it before one shapes it for itself."""
+        shared = {each.entry: each.passes[-1].after for each in self.config.passes if not each.target}
+        return {name: stored_program(self._stored, shared[name]) for name in self.entries}
 
     def target_name(self, target: str) -> str:
         """The full name of a target; `cpu` is the widest that the artifact has code for and this host runs."""
@@ -184,7 +184,23 @@ def request_of(stored: Stored) -> Request:
         training=training_of(build.training) if build.training else None,
         gradients=build.gradients,
         memory_budget=build.memory_budget,
+        tuning=None if build.tuning is None else tuning.parse(stored.by_digest(build.tuning), "the artifact's tuning"),
     )
+
+
+def stored_program(stored: Stored, digest: str) -> Program:
+    """The program with that digest. Raises ReproError if it does not parse."""
+
+    def text(digest: str) -> str:
+        return bytes(stored.by_digest(digest)).decode()
+
+    def constant(digest: str) -> bytes:
+        return bytes(stored.by_digest(digest))
+
+    try:
+        return parse_program(text(digest), lambda kernel: parse_kernel(text(kernel)), constant)
+    except ValueError as error:
+        raise ReproError("the artifact's program is damaged", found=str(error), exit_code=EXIT_MISMATCH) from error
 
 
 def compiled_program(stored: Stored, entry: Entry, target: str) -> CompiledProgram:
@@ -194,18 +210,10 @@ def compiled_program(stored: Stored, entry: Entry, target: str) -> CompiledProgr
     if compiled is None:
         raise ReproError(f"the artifact has no code of entry '{entry.name}' for '{target}'")
 
-    def text(digest: str) -> str:
-        return bytes(stored.by_digest(digest)).decode()
-
-    def constant(digest: str) -> bytes:
-        return bytes(stored.by_digest(digest))
-
-    try:
-        program = parse_program(text(compiled.program), lambda digest: parse_kernel(text(digest)), constant)
-        if [f"sha256:{kernel.digest}" for kernel in program.kernels] != [each.kernel for each in compiled.kernels]:
-            raise ValueError("the program's kernels are not those that the config lists")
-    except ValueError as error:
-        raise ReproError("the artifact's program is damaged", found=str(error), exit_code=EXIT_MISMATCH) from error
+    program = stored_program(stored, compiled.program)
+    if [f"sha256:{kernel.digest}" for kernel in program.kernels] != [each.kernel for each in compiled.kernels]:
+        found = "its kernels are not those that the config lists"
+        raise ReproError("the artifact's program is damaged", found=found, exit_code=EXIT_MISMATCH)
     objects: list[Bytes] = [stored.by_digest(each.code) for each in compiled.kernels]
     return CompiledProgram(
         registry.code_target(target),

@@ -32,6 +32,20 @@ class Contraction:
         batch, rows, columns, terms = (math.prod(axis.extent for axis in group) for group in groups)
         return batch, rows, columns, terms
 
+    def in_place(self, columns_per_tile: int) -> bool:
+        """Whether b lies in memory as register tiles of so many columns read it, a tile's columns side by side for one
+        term after another: then it need not be packed."""
+        term, columns = self.terms[1], self.columns
+        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None:
+            return False
+        if columns_per_tile > columns[-1].extent or columns[-1].extent % columns_per_tile:
+            return False
+        strides, stride = [(columns[-1], 1)], columns[-1].extent
+        for axis in reversed(self.reduce.axes):
+            strides.append((axis, stride))
+            stride *= axis.extent
+        return all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+
 
 def find(kernel: Kernel) -> Contraction | None:
     """The kernel as a contraction, or None where it is not one that tiles can run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from repro.ir.loops import Kernel
-from repro.ir.program import Branch, Buffer, Call, Commit, CountedLoop, Program, Step, While
+from repro.ir.program import Branch, Buffer, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import BY_NAME
 
@@ -20,21 +20,22 @@ def parse_program(text: str, kernel: Callable[[str], Kernel], constant: Callable
     number, line = 0, ""
     try:
         number, line = next(lines)
-        word, arena, brace = line.split()
-        if word != "program" or brace != "{":
+        word, *sizes, brace = line.split()
+        named = dict(size.split("=", 1) for size in sizes)
+        if word != "program" or brace != "{" or not {"arena"} <= set(named) <= {"arena", "local"}:
             raise ValueError("not a program")
-        parser.arena = int(arena.removeprefix("arena="))
+        parser.arena, parser.local = int(named["arena"]), int(named.get("local", 0))
         steps = parser.steps(lines)
     except (KeyError, IndexError, ValueError, StopIteration) as error:
         raise ValueError(f"a program's text does not parse near line {number}: {line!r}: {error}") from error
     kernels, buffers, constants = tuple(parser.kernels), tuple(parser.buffers), tuple(parser.constants)
-    return Program(kernels, buffers, constants, steps, parser.arena)
+    return Program(kernels, buffers, constants, steps, parser.arena, parser.local)
 
 
 class _Parser:
     def __init__(self, kernel: Callable[[str], Kernel], constant: Callable[[str], bytes]) -> None:
         self.kernel, self.constant = kernel, constant
-        self.arena = 0
+        self.arena = self.local = 0
         self.kernels: list[Kernel] = []
         self.constants: list[bytes] = []
         self.buffers: list[Buffer] = []
@@ -71,6 +72,9 @@ class _Parser:
                     if not self.ended_by_else:
                         raise ValueError("a branch without its other side")
                     found.append(Branch(int(condition[1:]), then, self.steps(lines)))
+                case ["blocks", *extents, "{"]:
+                    body = tuple(step for step in self.steps(lines) if isinstance(step, Call))
+                    found.append(RowBlocks(tuple(map(int, extents)), body))
                 case ["commit", "{"]:
                     found.append(Commit(None, self.steps(lines)))
                 case ["commit", "unless", refused, "{"]:
@@ -94,8 +98,15 @@ def parse_schedule(text: str) -> Schedule:
         del names[3], values[3]
     tile = None
     if len(names) > 3:
-        if names[3:] != ["tile", "block", "turn"]:
+        flags = dict(zip(names[6:], values[6:], strict=True))
+        known = {"window": "1", "pack": "b"}
+        if (
+            names[3:6] != ["tile", "block", "turn"]
+            or not flags.items() <= known.items()
+            or len(names) != 6 + len(flags)
+        ):
             raise ValueError(f"not a schedule: {text!r}")
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
-        tile = ContractionTile(int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
+        sizes = (int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
+        tile = ContractionTile(*sizes, window="window" in flags, packs="pack" in flags)
     return Schedule(axis, int(values[1]), int(values[2]), tile, inner)

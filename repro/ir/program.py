@@ -1,15 +1,16 @@
 """A program: the tree of kernel calls that computes an entry, over numbered buffers.
 
-    program = sequence of  call | counted loop | while | branch | commit
+    program = sequence of  call | counted loop | while | branch | row blocks | commit
 
 Buffers are flat arrays. A call binds a kernel's buffer parameters to buffers, and its scalars to the
 counters of the loops around it. Calls run one after another; the iterations inside a call are what threads
-share out.
+share out, and those of row blocks.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,14 +18,16 @@ from functools import cached_property
 from repro.ir.loops import Kernel
 from repro.ir.types import DType
 
-INPUT, OUTPUT, PARAMETER, CONSTANT, TEMPORARY = "input", "output", "parameter", "constant", "temporary"
+INPUT, OUTPUT, PARAMETER, CONSTANT = "input", "output", "parameter", "constant"
+TEMPORARY, LOCAL = "temporary", "local"
 
 
 @dataclass(frozen=True)
 class Buffer:
     """A flat array. `role` says who owns it; `position` its number among those of that role.
 
-    A constant carries its bytes in `Program.constants`. A temporary carries its byte offset in the arena as `position`.
+    A constant carries its bytes in `Program.constants`. A temporary carries its byte offset in the arena as `position`;
+    a local one, which each iteration of one `RowBlocks` has for itself, its byte offset in memory of its thread's own.
     A parameter may be written, but only in a `Commit`.
     """
 
@@ -74,6 +77,22 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class RowBlocks:
+    """Runs `body` for each block of rows on its own, in any order and side by side: what is local stays near.
+
+    The index of a block has one digit for each of `extents`, row-major: the counters of the depths that follow those of
+    the loops around it. No block touches what another one writes.
+    """
+
+    extents: tuple[int, ...]
+    body: tuple[Call, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.extents)
+
+
+@dataclass(frozen=True)
 class Commit:
     """Writes the next state over the old one: the last step of a program, after which a run cannot be undone.
 
@@ -85,18 +104,20 @@ class Commit:
     body: tuple[Step, ...]
 
 
-Step = Call | CountedLoop | While | Branch | Commit
+Step = Call | CountedLoop | While | Branch | RowBlocks | Commit
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Kernels by first use, buffers, steps. `arena_bytes` holds all temporaries (64-byte aligned)."""
+    """Kernels by first use, buffers, steps. `arena_bytes` holds all temporaries (64-byte aligned), `local_bytes` what
+    is local to a thread."""
 
     kernels: tuple[Kernel, ...]
     buffers: tuple[Buffer, ...]
     constants: tuple[bytes, ...]
     steps: tuple[Step, ...]
     arena_bytes: int
+    local_bytes: int = 0
 
     @cached_property
     def written(self) -> frozenset[int]:
@@ -119,7 +140,7 @@ def walk(steps: tuple[Step, ...]) -> Iterator[Step]:
     for step in steps:
         yield step
         match step:
-            case CountedLoop() | While() | Commit():
+            case CountedLoop() | While() | RowBlocks() | Commit():
                 yield from walk(step.body)
             case Branch():
                 yield from walk(step.then)
@@ -137,7 +158,8 @@ def written(kernels: Sequence[Kernel], step: Step) -> Iterator[int]:
 
 
 def _print(program: Program) -> Iterator[str]:
-    yield f"program arena={program.arena_bytes} {{"
+    local = f" local={program.local_bytes}" if program.local_bytes else ""
+    yield f"program arena={program.arena_bytes}{local} {{"
     for number, kernel in enumerate(program.kernels):
         yield f"  kernel k{number}: sha256:{kernel.digest}"
     for number, data in enumerate(program.constants):
@@ -167,6 +189,10 @@ def _print_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
                 yield from _print_steps(step.then, indent + "  ")
                 yield indent + "} else {"
                 yield from _print_steps(step.otherwise, indent + "  ")
+                yield indent + "}"
+            case RowBlocks():
+                yield f"{indent}blocks {' '.join(map(str, step.extents))} {{"
+                yield from _print_steps(step.body, indent + "  ")
                 yield indent + "}"
             case Commit():
                 unless = "" if step.refused is None else f"unless b{step.refused} "

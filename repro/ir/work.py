@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from repro.ir.loops import Expr, Kernel, Reduce
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 
 
 def iterations(expr: Expr) -> int:
@@ -34,7 +34,7 @@ def program_operations(program: Program) -> int:
         match step:
             case Call():
                 return kernels[step.kernel]
-            case CountedLoop():
+            case CountedLoop() | RowBlocks():
                 return step.count * total(step.body)
             case While():
                 return step.limit * total(step.body)

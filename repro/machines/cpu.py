@@ -21,6 +21,7 @@ X86_64_V3 = Machine(
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
     permute_bits=256,
+    fence="llvm.x86.sse.sfence",
 )
 X86_64_V4 = Machine(
     name="cpu/x86-64-v4",
@@ -34,6 +35,7 @@ X86_64_V4 = Machine(
     l1_bytes=32 << 10,
     l2_bytes=1 << 20,
     permute_bits=512,
+    fence="llvm.x86.sse.sfence",
 )
 AARCH64 = Machine(
     name="cpu/aarch64",

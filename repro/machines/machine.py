@@ -15,6 +15,8 @@ class Machine:
     `tile_vectors` accumulators fill the registers of a contraction. `reduction_lanes` is the width at which
     a reduction runs along its own axis (1: in scalars). `permute_bits` is the width of a register from
     which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
+    `fence` is the LLVM intrinsic that orders stores which go past the caches before all that follows ('': there are no
+    such stores, or they are ordered as others are).
     """
 
     name: str
@@ -29,6 +31,7 @@ class Machine:
     l2_bytes: int
     reduction_lanes: int = 32
     permute_bits: int = 0
+    fence: str = ""
 
     @property
     def attributes(self) -> str:

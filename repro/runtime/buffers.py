@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from repro.errors import InternalError
-from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY, Program
+from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, TEMPORARY, Program
 from repro.ir.types import Array
 
 ALIGNMENT = 64
 PROMISED = 16
-"""Bytes that code may take every buffer to be aligned to."""
+"""Bytes that code may take every buffer to be aligned to; those that it writes are aligned to the whole of it."""
+UNSHARED = 2
+"""References to an array that one dictionary and a question hold: every view of an array holds one more."""
 
 
 def aligned(nbytes: int) -> Array:
     """Bytes, not initialised, that start at a multiple of the alignment."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
+    return at_line(np.empty(nbytes + ALIGNMENT, np.uint8))
+
+
+def at_line(memory: Array) -> Array:
+    """All but ALIGNMENT bytes of some memory, from a multiple of that on."""
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + memory.size - ALIGNMENT]
 
 
 class Buffers:
@@ -29,11 +37,15 @@ class Buffers:
         self.addresses = np.zeros(max(len(program.buffers), 1), np.uint64)
         self._arena = aligned(program.arena_bytes)
         self._arrays: dict[int, Array] = {}
+        self._memory: dict[int, Array] = {}
+        """What the last run's outputs are views of."""
         self._numbers: dict[tuple[str, int], int] = {}
         for number, buffer in enumerate(program.buffers):
             if buffer.role == TEMPORARY:
                 raw = self._arena[buffer.position : buffer.position + buffer.nbytes]
                 self._place(number, raw.view(buffer.dtype.storage))
+                continue
+            if buffer.role == LOCAL:  # in each thread's own memory
                 continue
             self._numbers[buffer.role, buffer.position] = number
             if buffer.role == CONSTANT:
@@ -72,8 +84,15 @@ class Buffers:
             self._fresh(number)[:] = flat
 
     def fresh_outputs(self) -> list[Array]:
-        """New arrays for the outputs of the next run, which fills them."""
-        return [self._fresh(number) for number in self._outputs]
+        """Arrays for the outputs of the next run, which fills them: those of the last one where nobody holds them any
+        more, since memory that is given back and asked for again costs about as much as filling it."""
+        return [self._output(number) for number in self._outputs]
+
+    def _output(self, number: int) -> Array:
+        buffer = self.program.buffers[number]
+        if number not in self._memory or sys.getrefcount(self._memory[number]) > UNSHARED:
+            self._memory[number] = np.empty(buffer.nbytes + ALIGNMENT, np.uint8)
+        return self._place(number, at_line(self._memory[number]).view(buffer.dtype.storage))
 
     def set_parameter(self, position: int, value: Array) -> None:
         """Give a parameter a value of its own."""

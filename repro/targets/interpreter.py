@@ -13,7 +13,22 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Lookup, Rarely, Reduce, Scalar
-from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, Branch, Call, Commit, CountedLoop, Program, Step, While
+from repro.ir.program import (
+    CONSTANT,
+    INPUT,
+    LOCAL,
+    OUTPUT,
+    PARAMETER,
+    Branch,
+    Buffer,
+    Call,
+    Commit,
+    CountedLoop,
+    Program,
+    RowBlocks,
+    Step,
+    While,
+)
 from repro.ir.types import Array
 from repro.numerics import numpy_scalars
 from repro.numerics.host_mode import exact_arithmetic
@@ -140,14 +155,18 @@ def run(program: Program, inputs: Sequence[Array], parameters: Sequence[Array] =
         elif buffer.role == CONSTANT:
             arrays.append(np.frombuffer(program.constants[buffer.position], dtype=buffer.dtype.storage))
         else:
-            junk = np.frombuffer(b"\x5a" * max(buffer.nbytes, 1), dtype=np.uint8)[: buffer.nbytes].copy()
-            junk = junk & 1 if buffer.dtype.name == "bool" else junk
-            arrays.append(junk.view(buffer.dtype.storage))
+            arrays.append(_junk(buffer))
             if buffer.role == OUTPUT:
                 outputs[buffer.position] = arrays[-1]
     with exact_arithmetic():
         _steps(program, program.steps, arrays, [])
     return [outputs[position] for position in range(len(outputs))]
+
+
+def _junk(buffer: Buffer) -> Array:
+    junk = np.frombuffer(b"\x5a" * max(buffer.nbytes, 1), dtype=np.uint8)[: buffer.nbytes].copy()
+    junk = junk & 1 if buffer.dtype.name == "bool" else junk
+    return junk.view(buffer.dtype.storage)
 
 
 def _steps(program: Program, steps: Sequence[Step], arrays: list[Array], counters: list[int]) -> None:
@@ -167,6 +186,10 @@ def _steps(program: Program, steps: Sequence[Step], arrays: list[Array], counter
             case Branch():
                 side = step.then if bool(arrays[step.condition][0]) else step.otherwise
                 _steps(program, side, arrays, counters)
+            case RowBlocks():
+                for digits in product(*(range(extent) for extent in step.extents)):
+                    fresh = [_junk(b) if b.role == LOCAL else a for a, b in zip(arrays, program.buffers, strict=True)]
+                    _steps(program, step.body, fresh, [*counters, *digits])
             case Commit():
                 if step.refused is None or not arrays[step.refused][0]:
                     _steps(program, step.body, arrays, counters)

@@ -9,6 +9,7 @@ from repro.ir.loops import BufferParameter, Kernel, Store, load
 from repro.ir.parse_program import parse_program, parse_schedule
 from repro.ir.program import (
     INPUT,
+    LOCAL,
     OUTPUT,
     PARAMETER,
     TEMPORARY,
@@ -18,6 +19,7 @@ from repro.ir.program import (
     Commit,
     CountedLoop,
     Program,
+    RowBlocks,
     While,
 )
 from repro.ir.schedule import ContractionTile, Schedule
@@ -37,14 +39,16 @@ BUFFERS = (
     Buffer(F32, 8, OUTPUT, 0),
     Buffer(F32, 8, PARAMETER, 0),
     Buffer(BOOL, 1, TEMPORARY, 64),
+    Buffer(F32, 8, LOCAL, 0),
 )
 TREE = (
     CALL,
     CountedLoop(5, (CountedLoop(2, (Call(0, (1, 0), (1, 0)),)), CALL)),
     Branch(3, (CALL, Branch(3, (), (CALL,))), (While(3, 7, (CALL,)),)),
+    RowBlocks((3, 4), (CALL, Call(0, (1, 4), (0, 1)))),
     Commit(3, (CALL, Commit(None, (CALL,)))),
 )
-PROGRAM = Program((COPY,), BUFFERS, (b"constant",), TREE, 128)
+PROGRAM = Program((COPY,), BUFFERS, (b"constant",), TREE, 128, 64)
 
 
 def kernel(digest: str) -> Kernel:
@@ -59,7 +63,7 @@ def test_text_reads_back() -> None:
     again = parse_program(PROGRAM.text, kernel, constant)
     assert again.text == PROGRAM.text
     assert (again.steps, again.buffers, again.kernels) == (PROGRAM.steps, PROGRAM.buffers, PROGRAM.kernels)
-    assert (again.constants, again.arena_bytes) == ((b"constant",), 128)
+    assert (again.constants, again.arena_bytes, again.local_bytes) == ((b"constant",), 128, 64)
 
 
 @pytest.mark.parametrize("line", range(len(PROGRAM.text.splitlines())))

@@ -17,6 +17,7 @@ from repro.ir.program import (
     Commit,
     CountedLoop,
     Program,
+    RowBlocks,
     Step,
     While,
 )
@@ -79,8 +80,8 @@ def unrolled(steps: Sequence[Step], counters: tuple[int, ...], taken: int) -> It
                 yield from unrolled((step.then, step.otherwise)[taken], counters, taken)
             case Commit():
                 yield from unrolled(step.body, counters, taken)
-            case While():
-                raise AssertionError("how often it runs depends on values")
+            case While() | RowBlocks():
+                raise AssertionError("how often it runs depends on values, or what it computes on the block")
 
 
 def first_row(call: Call, counters: tuple[int, ...]) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from passes.schedule import schedule
+from passes.windows import window
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.loops import BufferParameter, Chain, Expr, Kernel, Store, apply, const, load, reduce
@@ -151,6 +152,38 @@ def test_vectors_that_start_inside_a_row(machine, size: int) -> None:
         )
         check(kernel, machine, chosen)
     check(weight_gradient(images=3, channels=6, filters=10, height=9, width=size), machine, chosen)
+
+
+@MACHINES
+@pytest.mark.parametrize(
+    ("stride", "pad", "size", "rows"), [(1, 0, 5, 1), (1, 1, 7, 14), (1, 2, 20, 8), (2, 1, 9, 3), (2, 2, 12, 14)]
+)
+def test_windows(machine, stride: int, pad: int, size: int, rows: int) -> None:
+    """Tiles of parts of a line, of whole lines and of several; blocks of several pictures and of parts of one; columns
+    that fill no tile; panels whose last is short."""
+    kernel = convolution(
+        images=3, channels=57, size=size, filters=11, taps=3, stride=stride, pad=pad, pixels_are_rows=False
+    )
+    for block_m, block_n in ((1000, 16), (40, 8)):
+        tile = ContractionTile(rows, 2, block_m, block_n, window=True)
+        assert window(kernel, block_m) is not None
+        check(kernel, machine, Schedule(None, 8, 1, tile))
+
+
+def test_axes_that_share_places() -> None:
+    """A window where rows overlap; none for a 1x1 convolution, with a stride or without, or for a dot."""
+
+    def made(size: int, taps: int, stride: int, pad: int) -> Kernel:
+        return convolution(
+            images=2, channels=60, size=size, filters=8, taps=taps, stride=stride, pad=pad, pixels_are_rows=False
+        )
+
+    found = window(made(10, 3, 2, 1), 1000)
+    assert found is not None
+    assert [place.axis.extent for place in found.places] == [11, 11], "5 rows two apart, and 3 taps"
+    for stride in (1, 2):
+        assert window(made(8, 1, stride, 0), 1000) is None
+    assert window(matmul(16, 16, 16), 1000) is None
 
 
 def weight_gradient(*, images: int, channels: int, filters: int, height: int, width: int) -> Kernel:

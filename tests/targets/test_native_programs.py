@@ -32,6 +32,7 @@ from repro.ir.program import (
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F32, I32, I64, Array
 from repro.targets import interpreter
+from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.kernel import work_items
 from tests.targets.native import HERE, executable, run_kernel
 
@@ -193,6 +194,38 @@ def test_state_takes_its_new_value(machine, threads: int) -> None:
         assert held is not None and held.tobytes() == weight.tobytes()
         runner.run([gradient])
     runner.close()
+
+
+@MACHINES
+def test_outputs_are_the_callers_as_long_as_anyone_holds_a_view_of_them(machine) -> None:
+    kernel = elementwise(40, 1, lambda x: apply("add", x, f32(1.0)))
+    buffers = (Buffer(F32, 40, INPUT, 0), Buffer(F32, 40, OUTPUT, 0))
+    program = Program((kernel,), buffers, (), (Call(0, (0, 1), ()),), 0)
+    runner = executable(program, machine, [schedule(kernel, machine)])
+    first = runner.run([np.zeros(40, np.float32)])[0].reshape(5, 8)[1:]
+    second = runner.run([np.ones(40, np.float32)])[0]
+    assert (first == 1).all() and (second == 2).all()
+    place = second.ctypes.data
+    del second
+    third = runner.run([np.full(40, 2, np.float32)])[0]
+    assert third.ctypes.data == place, "memory that nobody holds is used again"
+    assert (first == 1).all() and (third == 3).all()
+    runner.close()
+
+
+@MACHINES
+@pytest.mark.parametrize("threads", [1, 2])
+def test_stores_past_the_caches(machine, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where lines are written from end to end, and with the same bits."""
+    monkeypatch.setattr(kernels, "STREAMED_BYTES", 4096)
+    for size, streamed in ((4096, True), (4100, False), (64, False)):
+        kernel = elementwise(size, 2, lambda x, y: apply("mul", x, y))
+        text = kernels.emit(kernel, schedule(kernel, machine), machine)
+        assert ("!nontemporal" in text) == (streamed and machine.fence != ""), size
+        assert (machine.fence in text) == ("!nontemporal" in text) or not machine.fence
+        given = [np.arange(size, dtype=np.float32), np.full(size, 0.3, np.float32), np.zeros(size, np.float32)]
+        found = run_kernel(kernel, given, machine, threads=threads)[-1]
+        assert found.tobytes() == (given[0] * given[1]).tobytes()
 
 
 def scan(rows: int, columns: int, tied: bool) -> Kernel:

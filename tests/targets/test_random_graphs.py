@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from passes import pipeline
+from passes.row_blocks import row_blocks
 from passes.schedule import schedule
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.schedule import Schedule
@@ -18,6 +19,7 @@ from repro.ops import canonical_nan, scatter, slice_
 from repro.ops.record import evaluate
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
+from tests.passes.test_row_blocks import EAGER
 from tests.running import run_on_cpu
 from tests.targets.native import HERE, differences
 from tests.targets.random_graphs import Case, cases
@@ -55,6 +57,9 @@ def check(case: Case, data: st.DataObject) -> None:
     inputs = case.inputs()
     wanted = evaluate(case.graph, inputs)
     program = pipeline.run(case.graph).program
+    if data.draw(st.booleans()):
+        program = row_blocks(program, EAGER)
+        note(program.text)
     for machine in HERE:
         chosen = [schedule(kernel, machine) for kernel in program.kernels]
         if data.draw(st.booleans()):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from golden import bless
 from passes import pipeline
 from passes.schedule import schedule
+from passes.windows import window
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
@@ -56,9 +57,10 @@ def schedules(draw: st.DrawFn, kernel: Kernel) -> Schedule:
     parallel = range(kernel.serial, len(kernel.axes))
     if find(kernel) is not None and draw(st.booleans()):
         sizes = st.integers(1, 70)
-        tile = ContractionTile(
-            draw(st.integers(1, 9)), draw(st.integers(1, 3)), draw(sizes), draw(sizes), draw(st.integers(1, 4))
-        )
+        rows, vectors, unroll = draw(st.integers(1, 9)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+        block_m, block_n = draw(sizes), draw(sizes)
+        windowed = window(kernel, block_m) is not None and draw(st.booleans())
+        tile = ContractionTile(rows, vectors, block_m, block_n, unroll, windowed)
         return Schedule(None, draw(st.sampled_from([2, 4, 8, 16])), 1, tile)
     vector = draw(st.sampled_from([None, *parallel]))
     width = 1 if vector is None else draw(st.sampled_from([1, 2, 4, 8, 16]))

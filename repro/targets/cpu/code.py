@@ -24,14 +24,14 @@ def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -
 
 
 def compile_program(program: Program, schedules: Sequence[Schedule], machine: Machine, profile: bool = False) -> bytes:
-    """The ELF object of a program; it calls the kernels' objects by symbol. `profile`: it counts its cycles."""
+    """The ELF object of a program; it calls the kernels' objects by symbol. `profile`: it takes its time."""
     return toolchain.object_code(programs.emit(program, schedules, machine, profile), machine)
 
 
 def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
-    """Private bytes that each thread needs."""
+    """Private bytes that each thread needs: for what is local to a block of rows, then for the kernel that it runs."""
     pairs = zip(program.kernels, schedules, strict=True)
-    return max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
+    return program.local_bytes + max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
 
 
 class Code:

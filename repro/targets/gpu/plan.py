@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While
+from repro.errors import InternalError
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.targets.gpu.launch import GpuKernel, Launch
 
 MOST_CAPTURED = 20_000
@@ -91,6 +92,8 @@ class _Planner:
             case Branch():
                 sides = (self.nodes(side, counters) for side in (step.then, step.otherwise))
                 return (Choice(step.condition, *sides),)
+            case RowBlocks():
+                raise InternalError("this target did not ask for blocks of rows")
             case Commit(refused=None):
                 return self.nodes(step.body, counters)
             case Commit(refused=refused):

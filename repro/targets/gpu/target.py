@@ -20,6 +20,11 @@ INTERPRETER_LIMIT = 300_000_000
 """Scalar operations of a run, at some 30 million a second: more is a row 'not run: cost'."""
 
 
+def _shape(program: Program) -> Program:
+    """A kernel is launched over all its elements."""
+    return program
+
+
 def _schedule(kernel: Kernel) -> str:
     """The emitter chooses by the kernel's shapes and writes at the head of the code what it chose."""
     return "by shape"
@@ -47,7 +52,7 @@ def kernels_of(compiled: CompiledProgram) -> tuple[GpuKernel, ...]:
     return tuple(GpuKernel.parse(code) for code in compiled.kernel_objects)
 
 
-CODE = CodeTarget("gpu", SM_80.digest, PTX_TYPE, ".ptx", _schedule, _compile_kernel, _compile_program)
+CODE = CodeTarget("gpu", SM_80.digest, PTX_TYPE, ".ptx", _shape, _schedule, _compile_kernel, _compile_program)
 DEVICE = Runner("gpu", CODE, driver.obstacle, _on_device, device=driver.described)
 INTERPRETER = Runner("gpu/interpreter", CODE, lambda: None, _interpret, limit=INTERPRETER_LIMIT)
 FAMILY = Family("gpu", (DEVICE, INTERPRETER), (CODE,))

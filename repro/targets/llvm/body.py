@@ -20,6 +20,9 @@ from repro.numerics import narrow_loops
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
 
+LINE_BYTES = 64
+"""Of a line of caches; a buffer that a program writes begins with one."""
+
 
 @dataclass
 class Scope:
@@ -74,6 +77,8 @@ class Body:
         """Lanes that a reduction along its own axis may use (1: scalar code)."""
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
+        self.ahead: tuple[Axis, int] | None = None
+        """An axis and how many steps further along it lies what loads of lanes ask for beforehand."""
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,6 +246,7 @@ class Body:
         kind = vector(memory(expr.dtype), lanes.width)
         if start is not None:
             address = self.pointer(expr.buffer, start).text
+            self._fetch_ahead(expr, start, lanes.width)
             if mask is None:
                 aligned = self.alignment(expr.offset, expr.dtype, lanes)
                 raw = self.f.let(f"load {kind}, ptr {address}, align {aligned}", expr.dtype, lanes.width)
@@ -252,6 +258,21 @@ class Body:
         full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
         raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
         return self._from_memory(raw, expr.dtype)
+
+    def _fetch_ahead(self, expr: Load, start: Val, width: int) -> None:
+        """Ask for what a load of this kind will read later: it may lie anywhere, and nothing is read."""
+        if self.ahead is None:
+            return
+        (axis, steps), axes = self.ahead, frozenset(self.kernel.axes)
+        stride = ix.coefficient(expr.offset, axis)
+        if not stride or (axis in axes and not expr.free <= axes):
+            return
+        for first in range(0, width, max(1, LINE_BYTES // expr.dtype.bytes)):
+            place = self.f.add(start, integer(stride * steps + first))
+            kind = memory(expr.dtype)
+            address = self.f.let(f"getelementptr {kind}, ptr %b{expr.buffer}, {place.typed}", I64)
+            arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
+            self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
 
     def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
         """llvm.masked.load or .gather: lanes without access are zero bits."""
@@ -279,8 +300,11 @@ class Body:
         zero = literal(expr.dtype, 0)
         return self.f.either(when, lambda: [self._from_memory(read(), expr.dtype)], lambda: [zero])[0]
 
-    def store(self, buffer: int, offset: Expr, value: Val, when: Expr | None, scope: Scope) -> None:
-        """Write a value, where the condition holds."""
+    def store(
+        self, buffer: int, offset: Expr, value: Val, when: Expr | None, scope: Scope, streamed: bool = False
+    ) -> None:
+        """Write a value, where the condition holds; `streamed`: past the caches, from a multiple of the vector's size
+        on."""
         lanes, dtype = scope.vector, self.kernel.buffers[buffer].dtype
         condition = None if when is None else self.value(when, scope)
         if lanes is None:
@@ -293,8 +317,7 @@ class Body:
         start = self.run_start(offset, scope)
         if start is not None and mask is None:
             address = self.pointer(buffer, start).text
-            aligned = self.alignment(offset, dtype, lanes)
-            self.f.line(f"store {kind} {raw.text}, ptr {address}, align {aligned}")
+            self.f.line(f"store {kind} {raw.text}, ptr {address}, {self._access(offset, dtype, lanes, streamed)}")
             return
         short = _short(dtype)
         if start is not None and mask is not None:
@@ -310,6 +333,12 @@ class Body:
         name = f"llvm.masked.scatter.v{lanes.width}{short}.v{lanes.width}p0"
         arguments = [f"{kind} {raw.text}", f"{pointers} align {dtype.bytes} {address}", full.typed]
         self.f.effect(name, [kind, pointers, full.type], arguments)
+
+    def _access(self, offset: Expr, dtype: DType, lanes: Scope, streamed: bool) -> str:
+        if not streamed:
+            return f"align {self.alignment(offset, dtype, lanes)}"
+        self.f.metadata["!0 = !{i32 1}"] = None
+        return f"align {min(LINE_BYTES, lanes.width * dtype.bytes)}, !nontemporal !0"
 
     def _scalar_store(self, buffer: int, place: Val, value: Val, condition: Val | None) -> None:
         dtype = self.kernel.buffers[buffer].dtype

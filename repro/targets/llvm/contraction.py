@@ -12,29 +12,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from repro.ir.loops import Axis, Kernel, Load
-from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.packing import Packing
 from repro.targets.llvm.text import Function, Val, integer
-from repro.targets.llvm.tiling import shape_of
+from repro.targets.llvm.tiling import Shape
 
 
-def emit(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine) -> None:
+def emit(f: Function, kernel: Kernel, shape: Shape, machine: Machine, kind: type[Item]) -> None:
     """The loop over work items, into the function's body."""
     body = Body(f, kernel, reductions.emit, machine)
-    shape = shape_of(kernel, schedule)
 
     def item(number: Val, _: list[Val]) -> Sequence[Val]:
-        _Item(body, kernel, shape, number).emit()
+        kind(body, kernel, shape, number).emit()
         return ()
 
     f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
 
 
-class _Item(Packing):
+class Item(Packing):
     """The code of one work item."""
 
     def emit(self) -> None:
@@ -48,16 +46,16 @@ class _Item(Packing):
             size = self.remaining(start, shape.panel, terms)
             found = self.pack(0, start, size, state[0])
             found = found if shape.direct else self.pack(1, start, size, found)
-            self._tiles(number, start, size)
+            self.tiles(number, start, size)
             return [found]
 
         finite = f.loop(integer(0), integer(shape.panels), 1, [clean], panel)[0]
         if self.contraction.absent_in is None:
-            self._finish()
+            self.finish()
             return
 
         def fast() -> Sequence[Val]:
-            self._finish()
+            self.finish()
             return ()
 
         def exact() -> Sequence[Val]:
@@ -68,7 +66,7 @@ class _Item(Packing):
 
     # register tiles ─────────────────────────────────────────────────────────────────────────────────
 
-    def _tiles(self, panel: Val, start: Val, size: Val) -> None:
+    def tiles(self, panel: Val, start: Val, size: Val) -> None:
         f, rows = self.f, self.tile.rows
         whole_tiles = f.let(f"udiv i64 {self.rows.text}, {rows}", I64)
         whole = f.scaled(whole_tiles, rows)
@@ -80,17 +78,15 @@ class _Item(Packing):
 
     def _row_of_tiles(self, row: Val, rows: int, panel: Val, start: Val, size: Val) -> Sequence[Val]:
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
-            b = self._in_place(column, start) if self.shape.direct else self._packed(column)
-            return self._tile(row, column, b, rows, panel, size)
+            return self._tile(row, column, self.columns_at(column, start), rows, panel, size)
 
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
 
-    def _packed(self, column: Val) -> str:
-        return self.address(self.b, self.f.scaled(column, self.shape.panel))
-
-    def _in_place(self, column: Val, start: Val) -> str:
-        """Where a tile's first term lies among the operand's own elements."""
+    def columns_at(self, column: Val, start: Val) -> str:
+        """Where the first term of a tile's columns lies: packed, or among the operand's own elements."""
+        if not self.shape.direct:
+            return self.address(self.b, self.f.scaled(column, self.shape.panel))
         term = self.contraction.terms[1]
         assert isinstance(term, Load)
         offset = self.body.value(term.offset, self.at_term(self.at_line(1, column), start))
@@ -117,7 +113,7 @@ class _Item(Packing):
         for position, value in enumerate(acc):
             line = f.add(row, integer(position // vectors))
             place = f.add(f.scaled(line, shape.padded_columns), f.add(column, integer(position % vectors * width)))
-            self._accumulate(panel, place, value)
+            self.accumulate(panel, place, value)
         return ()
 
     def _step(self, a: str, b: str, at: Val, acc: list[Val], rows: int) -> list[Val]:
@@ -133,7 +129,7 @@ class _Item(Packing):
                 longer.append(scalars.fma(f, left, columns[v], acc[row * vectors + v]))
         return longer
 
-    def _accumulate(self, panel: Val, place: Val, value: Val) -> None:
+    def accumulate(self, panel: Val, place: Val, value: Val) -> None:
         """totals += value, starting from the first of each sum (rule 7)."""
         f, shape = self.f, self.shape
         if shape.panels == 1:
@@ -164,7 +160,7 @@ class _Item(Packing):
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """total + 0.0, then the rest of the store's expression, along the columns."""
         f, width, rows = self.f, self.shape.width, self.contraction.rows
 
@@ -180,7 +176,7 @@ class _Item(Packing):
                 total = self.read(self.totals, f.add(line, at), width)
                 zero = scalars.constant(f, self.dtype, 0, width)
                 lanes.known[self.reduce] = scalars.apply(f, "add", self.dtype, [total, zero])
-                self._store(lanes)
+                self.store(lanes)
                 return ok
 
             self.chunks(self.columns, width, Val("true", BOOL), chunk)
@@ -188,7 +184,7 @@ class _Item(Packing):
 
         f.loop(integer(0), self.rows, 1, (), row)
 
-    def _store(self, scope: Scope) -> None:
+    def store(self, scope: Scope) -> None:
         store = self.kernel.stores[0]
         self.body.store(store.buffer, store.offset, self.body.value(store.value, scope), store.when, scope)
 
@@ -201,7 +197,7 @@ class _Item(Packing):
             for axes, first, number in ((rows, self.row0, row), (columns, self.column0, column)):
                 if axes:
                     bound.update(zip(axes, self.body.split(f.add(first, number), axes), strict=True))
-            self._store(Scope(self.scope, bound))
+            self.store(Scope(self.scope, bound))
             return ()
 
         f.loop(

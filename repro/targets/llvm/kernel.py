@@ -11,15 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from repro.ir import index as ix
 from repro.ir.dependence import independent_axes, reads_its_output
-from repro.ir.loops import Axis, Expr, Kernel
+from repro.ir.loops import Axis, Expr, Kernel, Reduce, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
 from repro.machines import Machine
 from repro.targets.llvm import contraction, reductions, scalars
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import LINE_BYTES, Body, Scope
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of
+from repro.targets.llvm.windows import WindowItem
+
+STREAMED_BYTES = 64 << 20
+"""A kernel whose buffers are larger than caches are together writes past them: a line that it will not read need not be
+fetched before it is written."""
 
 
 def symbol(kernel: Kernel) -> str:
@@ -45,7 +51,11 @@ def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     """The LLVM module (text) of a kernel under a schedule."""
     f = Function()
     if schedule.tile is not None:
-        contraction.emit(f, kernel, schedule, machine)
+        shape = shape_of(kernel, schedule)
+        if shape.window is None:
+            contraction.emit(f, kernel, shape, machine, contraction.Item)
+        else:
+            contraction.emit(f, shape.window.kernel, shape, machine, WindowItem)
     elif work_items(kernel, schedule):
         _emit_items(f, kernel, schedule, machine)
     f.line("ret void")
@@ -58,7 +68,7 @@ def module(f: Function, kernel: Kernel, machine: Machine) -> str:
     parameters = ", ".join([*buffers, *numbers, "i64 %begin", "i64 %end", "ptr noalias %scratch"])
     head = [f'target triple = "{machine.triple}"', *f.declared]
     lines = [*head, f"define void @{symbol(kernel)}({parameters}) {machine.attributes} {{", "entry:"]
-    return "\n".join([*lines, *f.entry, *f.lines, "}"]) + "\n"
+    return "\n".join([*lines, *f.entry, *f.lines, "}", *f.metadata]) + "\n"
 
 
 class Grid:
@@ -88,6 +98,8 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
         return ()
 
     f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
+    if f.metadata:
+        f.effect(machine.fence, [], [])
 
 
 class Items:
@@ -98,6 +110,16 @@ class Items:
         self.grid, self.width = Grid(kernel, schedule), schedule.vector_width
         self.repeatable = kernel.serial == 0 and not reads_its_output(kernel)
         """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
+        if self._by_rows():
+            body.ahead = (self.grid.outer[-1], 1)
+        moved = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
+        self.streamed = bool(body.machine.fence) and self.repeatable and moved >= STREAMED_BYTES
+
+    def _by_rows(self) -> bool:
+        """Whether items are rows, each reduced before its elements are computed."""
+        whole = self.grid.vector is not None and self.grid.blocks == 1 and bool(self.grid.outer)
+        reduced = (e for e in self.kernel.expressions if isinstance(e, Reduce))
+        return whole and any(e.free == frozenset(self.grid.outer) for e in reduced)
 
     def item(self, number: Val, top: Scope) -> None:
         f, grid = self.f, self.grid
@@ -155,7 +177,15 @@ class Items:
         """All values of the iteration first: a store may not change what another one reads."""
         values = [self.body.value(store.value, scope) for store in self.kernel.stores]
         for store, value in zip(self.kernel.stores, values, strict=True):
-            self.body.store(store.buffer, store.offset, value, store.when, scope)
+            self.body.store(store.buffer, store.offset, value, store.when, scope, self._streamed(store))
+
+    def _streamed(self, store: Store) -> bool:
+        """Whether a store's vectors lie one after another from a multiple of their size on."""
+        axis, size = self.grid.vector, LINE_BYTES // self.kernel.buffers[store.buffer].dtype.bytes
+        run = min(self.width, size)
+        if not self.streamed or axis is None or axis.extent % size or self.grid.block % size or self.width % run:
+            return False
+        return ix.coefficient(store.offset, axis) == 1 and ix.divisible(ix.add(store.offset, ix.scale(axis, -1)), run)
 
 
 def _least(f: Function, a: Val, b: Val) -> Val:

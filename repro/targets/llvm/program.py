@@ -8,10 +8,9 @@ context is the only thing the function knows of its host; its layout stands here
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
 
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While
+from repro.ir.program import LOCAL, Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
 from repro.ir.work import operations
@@ -26,13 +25,15 @@ PROFILE = 216
 CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
 this barrier decided to stop, i32 threads asleep, ptr to the table of buffer pointers, ptr to scratch memory,
-i64 bytes of it per thread; ptr to the cycles of a profiled program (see `emit`). Zero everywhere before a run but for
+i64 bytes of it per thread; ptr to the times of a profiled program (see `emit`). Zero everywhere before a run but for
 the last four."""
 
 OPERATIONS_BETWEEN_STOPS = 1 << 28
 """Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
 
 _SPINS = 4000
+_THREAD_TIME = 3
+"""CLOCK_THREAD_CPUTIME_ID of clock_gettime(2)."""
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 _DECLARE_PAUSE = {
@@ -60,7 +61,7 @@ _FLOAT_MODE = {
 def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, profile: bool = False) -> str:
     """The LLVM module (text) of a program; its kernels are external symbols.
 
-    With `profile` each thread adds the cycles of its share of each call to an i64 [calls + 1, threads], calls as
+    With `profile` each thread adds the nanoseconds of its share of each call to an i64 [calls + 1, threads], calls as
     `repro.ir.program.walk` meets them, the last row for the whole run. Such code is for measuring: no artifact has it.
     """
     architecture = machine.triple.split("-", 1)[0]
@@ -71,8 +72,9 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     f.line(f"%scratchbase = load ptr, ptr {_field(f, SCRATCH)}")
     f.line(f"%stride = load i64, ptr {_field(f, SCRATCH_STRIDE)}")
     f.line("%mine = mul i64 %stride, %thread")
-    f.line("%scratch = getelementptr i8, ptr %scratchbase, i64 %mine")
-    steps = _Profiled(f, program, schedules, architecture) if profile else _Steps(f, program, schedules)
+    f.line("%local = getelementptr i8, ptr %scratchbase, i64 %mine")
+    f.line(f"%scratch = getelementptr i8, ptr %local, i64 {program.local_bytes}")
+    steps = _Profiled(f, program, schedules) if profile else _Steps(f, program, schedules)
     steps.whole()
     last = f.block
     f.line("br label %finish")
@@ -105,6 +107,9 @@ class _Steps:
                     self.repeat(step, counters)
                 case Branch():
                     self.branch(step, counters)
+                case RowBlocks():
+                    self.row_blocks(step, counters)
+                    self.barrier()
                 case Commit():
                     self.commit(step, counters)
 
@@ -116,6 +121,9 @@ class _Steps:
         return ()
 
     def buffer(self, number: int) -> str:
+        held = self.program.buffers[number]
+        if held.role == LOCAL:
+            return self.f.let(f"getelementptr i8, ptr %local, i64 {held.position}", I64).text
         slot = self.f.let(f"getelementptr inbounds ptr, ptr %table, i64 {number}", I64)
         return self.f.let(f"load ptr, ptr {slot.text}, !invariant.load !0", I64).text
 
@@ -129,8 +137,7 @@ class _Steps:
         """This thread's share of a call; where that may take long, in parts with a look at the stop flag between."""
         f, kernel = self.f, self.program.kernels[step.kernel]
         items = kernels.work_items(kernel, self.schedules[step.kernel])
-        begin = self._share(items, Val("%thread", I64))
-        end = self._share(items, f.let("add i64 %thread, 1", I64))
+        begin, end = self._shares(items)
         part = max(1, items * OPERATIONS_BETWEEN_STOPS // max(1, operations(kernel)))
         if part >= items or self.committing:
             some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
@@ -148,10 +155,38 @@ class _Steps:
         after = f.let(f"add i64 {begin.text}, {size}", I64)
         beyond = f.let(f"icmp sgt i64 {after.text}, {end.text}", BOOL)
         stop = f.let(f"select i1 {beyond.text}, i64 {end.text}, i64 {after.text}", I64)
-        flag = f.let(f"load atomic i32, ptr {_field(f, STOP)} monotonic, align 4", I64)
-        going = f.let(f"icmp eq i32 {flag.text}, 0", BOOL)
-        f.when(going, lambda: self.invoke(step, counters, begin, stop))
+        f.when(self._going(), lambda: self.invoke(step, counters, begin, stop))
         return ()
+
+    def row_blocks(self, step: RowBlocks, counters: list[Val]) -> None:
+        """This thread's share of the blocks, each from its first call to its last."""
+        begin, end = self._shares(step.count)
+        self.f.loop(begin, end, 1, (), lambda at, _: self.row_block(step, counters, at))
+
+    def row_block(self, step: RowBlocks, counters: list[Val], at: Val) -> tuple[()]:
+        self.f.when(self._going(), lambda: self.block_calls(step, [*counters, *self._digits(at, step.extents)]))
+        return ()
+
+    def block_calls(self, step: RowBlocks, counters: list[Val]) -> None:
+        for call in step.body:
+            self.block_call(call, counters)
+
+    def block_call(self, call: Call, counters: list[Val]) -> None:
+        items = kernels.work_items(self.program.kernels[call.kernel], self.schedules[call.kernel])
+        self.invoke(call, counters, integer(0), integer(items))
+
+    def _digits(self, index: Val, extents: Sequence[int]) -> list[Val]:
+        """An index as digits, row-major."""
+        digits: list[Val] = []
+        for extent in reversed(extents[1:]):
+            digits.append(self.f.let(f"urem i64 {index.text}, {extent}", I64))
+            index = self.f.let(f"udiv i64 {index.text}, {extent}", I64)
+        return [index, *reversed(digits)]
+
+    def _going(self) -> Val:
+        """Whether nobody has asked the run to stop."""
+        flag = self.f.let(f"load atomic i32, ptr {_field(self.f, STOP)} monotonic, align 4", I64)
+        return self.f.let(f"icmp eq i32 {flag.text}, 0", BOOL)
 
     def invoke(self, step: Call, counters: list[Val], begin: Val, end: Val) -> None:
         f, kernel = self.f, self.program.kernels[step.kernel]
@@ -162,6 +197,11 @@ class _Steps:
         types = ", ".join(["ptr"] * len(buffers) + ["i64"] * (len(scalars) + 2) + ["ptr"])
         f.declared[f"declare void @{name}({types})"] = None
         f.line(f"call void @{name}({arguments})")
+
+    def _shares(self, items: int) -> tuple[Val, Val]:
+        """Where this thread's share of the items begins and ends."""
+        following = self.f.let("add i64 %thread, 1", I64)
+        return self._share(items, Val("%thread", I64)), self._share(items, following)
 
     def _share(self, items: int, thread: Val) -> Val:
         """items * thread / threads, without overflow for any count of items below 2^48."""
@@ -215,15 +255,13 @@ class _Steps:
 
 
 class _Profiled(_Steps):
-    """The same steps with the cycles of each."""
+    """The same steps with the time that each takes of its thread: what else the machine runs does not count."""
 
-    _CYCLES: ClassVar[dict[str, str]] = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
-
-    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule], architecture: str) -> None:
+    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
         super().__init__(f, program, schedules)
-        self.counter = self._CYCLES[architecture]
         self.calls = 0
-        f.declared[f"declare i64 @{self.counter}()"] = None
+        self.time = f.alloca("[2 x i64]")
+        f.declared["declare i32 @clock_gettime(i32, ptr)"] = None
 
     def whole(self) -> None:
         begin = self.now()
@@ -231,14 +269,25 @@ class _Profiled(_Steps):
         self.add(self.calls, begin)
 
     def call(self, step: Call, counters: list[Val]) -> None:
+        self.counted(lambda: super(_Profiled, self).call(step, counters))
+
+    def block_call(self, call: Call, counters: list[Val]) -> None:
+        self.counted(lambda: super(_Profiled, self).block_call(call, counters))
+
+    def counted(self, emit_call: Callable[[], None]) -> None:
         number = self.calls
         self.calls += 1
         begin = self.now()
-        super().call(step, counters)
+        emit_call()
         self.add(number, begin)
 
     def now(self) -> Val:
-        return self.f.let(f"call i64 @{self.counter}()", I64)
+        """Nanoseconds of the thread's own time."""
+        f = self.f
+        f.line(f"call i32 @clock_gettime(i32 {_THREAD_TIME}, ptr {self.time})")
+        seconds = f.let(f"load i64, ptr {self.time}", I64)
+        place = f.let(f"getelementptr i64, ptr {self.time}, i64 1", I64)
+        return f.add(f.scaled(seconds, 10**9), f.let(f"load i64, ptr {place.text}", I64))
 
     def add(self, row: int, begin: Val) -> None:
         f = self.f

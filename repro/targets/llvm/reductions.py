@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -17,10 +18,16 @@ from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.text import Val, element, integer, vector
 
+SIDE_BY_SIDE = 4
+"""Vectors that a reduction of any order combines apart."""
 
-def emit(body: Body, reduce: Reduce, scope: Scope) -> Val:
+AHEAD_BYTES = 8192
+"""How much of a band is asked for before it is added: what memory delivers while it answers."""
+
+
+def emit(body: Body, reduction: Reduce, scope: Scope) -> Val:
     """The reduction's value in a scope: a scalar, or one per lane of the scope where it depends on them."""
-    return _Reduction(body, reduce, scope).value()
+    return _Reduction(body, reduction, scope).value()
 
 
 def identity_bits(combiner: str, dtype: DType) -> int:
@@ -40,14 +47,14 @@ def identity_bits(combiner: str, dtype: DType) -> int:
 
 
 class _Reduction:
-    def __init__(self, body: Body, reduce: Reduce, scope: Scope) -> None:
-        self.body, self.f, self.reduce, self.scope = body, body.f, reduce, scope
-        self.dtype = reduce.terms[0].dtype
-        self.count = math.prod(axis.extent for axis in reduce.axes)
+    def __init__(self, body: Body, reduction: Reduce, scope: Scope) -> None:
+        self.body, self.f, self.reduce, self.scope = body, body.f, reduction, scope
+        self.dtype = reduction.terms[0].dtype
+        self.count = math.prod(axis.extent for axis in reduction.axes)
         lanes = scope.vector
-        over_lanes = lanes is not None and bool(reduce.free & lanes.bound.keys())
+        over_lanes = lanes is not None and bool(reduction.free & lanes.bound.keys())
         self.width = lanes.width if lanes is not None and over_lanes else 1
-        self.roots = reduce.children
+        self.roots = reduction.children
 
     def value(self) -> Val:
         if self.count == 0:
@@ -220,7 +227,13 @@ class _Reduction:
         return self.levels(order, leaves, sums)
 
     def leaf_across(self, order: Lanes, begin: Val, end: Val) -> Val:
-        return self.in_memory(order, begin, end, lambda flat: self.term(self.at(flat)))
+        """Each lane has sums of its own. Rows of a band lie far apart: no cache sees them coming."""
+        band, before = self.width > self.body.machine.lanes(self.dtype.bits), self.body.ahead
+        if band:
+            self.body.ahead = (self.reduce.axes[-1], max(1, AHEAD_BYTES // (self.width * self.dtype.bytes)))
+        summed = self.in_memory(order, begin, end, lambda flat: self.term(self.at(flat)))
+        self.body.ahead = before
+        return summed
 
     def in_memory(self, order: Lanes, begin: Val, end: Val, term: Callable[[Val], Val]) -> Val:
         """Running sums on the stack, one per lane of the order; `begin` is a multiple of the lanes."""
@@ -259,7 +272,7 @@ class _Reduction:
         """The order's lanes are the lanes of a vector: 32 consecutive terms at a time."""
         return self.fold(self.along(order.lanes, begin, end))
 
-    def along(self, width: int, begin: Val, end: Val) -> Val:
+    def along(self, width: int, begin: Val, end: Val, start: Sequence[Val] = ()) -> Val:
         whole = self.f.let(f"sub i64 {end.text}, {begin.text}", I64)
         whole = self.f.let(f"and i64 {whole.text}, {-width}", I64)
         stop = self.f.add(begin, whole)
@@ -267,7 +280,7 @@ class _Reduction:
         def chunk(flat: Val, state: list[Val], mask: Val | None = None) -> Sequence[Val]:
             return [self.combine(state[0], self.term(self.lane_scope(flat, width, mask), width))]
 
-        start = [self.identity(width)]
+        start = start or [self.identity(width)]
         summed = self.f.loop(begin, stop, width, start, lambda flat, state: chunk(flat, state))
         if self.count % width == 0:
             return summed[0]
@@ -300,5 +313,18 @@ class _Reduction:
         return value
 
     def exact_along(self) -> Val:
+        """Any order will do, so several vectors are on the way at once: a combiner may take longer than a load."""
         self.body.hoist(self.roots, self.scope)
-        return self.fold(self.along(self.body.lanes, integer(0), integer(self.count)))
+        width, end = self.body.lanes, integer(self.count)
+        whole = self.count - self.count % (width * SIDE_BY_SIDE)
+
+        def chunks(flat: Val, state: list[Val]) -> Sequence[Val]:
+            places = [self.f.add(flat, integer(width * number)) for number in range(SIDE_BY_SIDE)]
+            terms = [self.term(self.lane_scope(place, width, None), width) for place in places]
+            return [self.combine(each, term) for each, term in zip(state, terms, strict=True)]
+
+        start = [self.identity(width)]
+        if whole:
+            made = self.f.loop(integer(0), integer(whole), width * SIDE_BY_SIDE, start * SIDE_BY_SIDE, chunks)
+            start = [reduce(self.combine, made)]
+        return self.fold(self.along(width, integer(whole), end, start))

@@ -67,6 +67,8 @@ class Function:
         self.entry: list[str] = []
         """Stack allocations, hoisted to the entry block."""
         self.declared: dict[str, None] = {}
+        self.metadata: dict[str, None] = {}
+        """Lines behind the function."""
         self.stops: list[str] = []
         """Blocks that leave the function early."""
         self.count = 0

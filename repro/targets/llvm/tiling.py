@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from passes.windows import Window, window
 from repro.errors import InternalError
-from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Kernel, Load
+from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
 
 ROW_PADDING = 16
@@ -22,6 +22,7 @@ class Shape:
     contraction: Contraction
     tile: ContractionTile
     width: int
+    window: Window | None = None
 
     @property
     def columns_per_tile(self) -> int:
@@ -43,18 +44,8 @@ class Shape:
 
     @property
     def direct(self) -> bool:
-        """Whether b lies in memory as register tiles read it, a tile's columns side by side for one term after
-        another: then it is not packed."""
-        (_, term), columns, terms = self.contraction.terms, self.contraction.columns, self.contraction.reduce.axes
-        if not isinstance(term, Load) or term.when is not None or self.contraction.absent_in is not None:
-            return False
-        if self.columns_per_tile > columns[-1].extent or columns[-1].extent % self.columns_per_tile:
-            return False
-        strides, stride = [(columns[-1], 1)], columns[-1].extent
-        for axis in reversed(terms):
-            strides.append((axis, stride))
-            stride *= axis.extent
-        return all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+        """Whether register tiles read b where it lies: then it is not packed."""
+        return not self.tile.packs and self.contraction.in_place(self.columns_per_tile)
 
     @property
     def term_stride(self) -> int:
@@ -82,12 +73,38 @@ class Shape:
     def areas(self) -> tuple[int, int, int, int]:
         """Elements: packed a, packed b, totals, totals of the current block of panels.
 
-        The packed ones have room for a last vector that hangs over the end.
+        The packed ones have room for a last vector that hangs over the end, totals for a last square of rows.
         """
-        totals = self.tile.block_m * self.padded_columns
-        packed_a = (self.tile.block_m + self.width) * self.row_stride
+        turned = 0 if self.window is None else self.width
+        totals = (self.tile.block_m + turned) * self.padded_columns
+        packed_a = (self.tile.block_m + self.width) * self.row_stride if self.window is None else self.window_elements
         packed_b = 0 if self.direct else self.padded_columns * self.panel + self.width * self.columns_per_tile
         return packed_a, packed_b, totals, totals * self.nested
+
+    # windows: row units, term units and places, as nested axes of an array
+
+    @property
+    def row_units(self) -> int:
+        """Units of rows in a block."""
+        assert self.window is not None
+        return self.tile.block_m // self.window.rows_per_unit
+
+    @property
+    def term_units(self) -> int:
+        """Units of terms in a panel."""
+        assert self.window is not None
+        return self.panel // self.window.terms_per_unit
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours along row units, term units and each place."""
+        assert self.window is not None
+        extents = [self.row_units, self.term_units, *(place.axis.extent for place in self.window.places)]
+        return tuple(math.prod(extents[at + 1 :]) for at in range(len(extents)))
+
+    @property
+    def window_elements(self) -> int:
+        return self.row_units * self.strides[0] + self.width
 
     @property
     def scratch_bytes(self) -> int:
@@ -97,16 +114,22 @@ class Shape:
 
 def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
     """The schedule's sizes, fitted: blocks are whole tiles, and no larger than the contraction."""
-    contraction = find(kernel)
-    if contraction is None or schedule.tile is None:
+    tile = schedule.tile
+    if tile is None:
         raise InternalError("a tile for a kernel that is no contraction")
     if schedule.vector_width < 2:
         raise InternalError(f"register tiles of width {schedule.vector_width}")
+    found = window(kernel, tile.block_m) if tile.window else None
+    contraction = find(kernel) if found is None else found.contraction
+    if contraction is None or (tile.window and found is None):
+        raise InternalError(f"a tile that the kernel has not: {schedule.text}")
     _, rows, columns, _ = contraction.extents
-    tile = schedule.tile
     per_tile = tile.vectors * schedule.vector_width
     tile_rows = min(tile.rows, rows)
-    block_m = min(-(-tile.block_m // tile_rows) * tile_rows, rows)
+    step = tile_rows if found is None else found.rows_per_unit
+    block_m = min(-(-tile.block_m // step) * step, rows)
+    if found is not None:
+        block_m = min(max(tile.block_m // step, 1) * step, rows)
     block_n = min(-(-tile.block_n // per_tile) * per_tile, columns)
-    fitted = ContractionTile(tile_rows, tile.vectors, block_m, block_n, tile.unroll)
-    return Shape(contraction, fitted, schedule.vector_width)
+    fitted = replace(tile, rows=tile_rows, block_m=block_m, block_n=block_n)
+    return Shape(contraction, fitted, schedule.vector_width, found)

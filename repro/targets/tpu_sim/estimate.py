@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, Step, While, walk
+from repro.errors import InternalError
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While, walk
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen.emit import emit
 from repro.targets.tpu_sim.profile import Profile, profile
@@ -37,6 +38,8 @@ def _calls(steps: Sequence[Step], cycles: Sequence[int]) -> Iterator[int]:
             case CountedLoop():
                 for _ in range(step.count):
                     yield from _calls(step.body, cycles)
+            case RowBlocks():
+                raise InternalError("this target did not ask for blocks of rows")
             case While() | Commit():
                 yield from _calls(step.body, cycles)
             case Branch():

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from repro.errors import InternalError
 from repro.ir.program import (
     CONSTANT,
     INPUT,
@@ -18,6 +19,7 @@ from repro.ir.program import (
     Commit,
     CountedLoop,
     Program,
+    RowBlocks,
     Step,
     While,
 )
@@ -114,6 +116,8 @@ class Simulator:
                 case Branch():
                     side = step.then if bool(arrays[step.condition][0]) else step.otherwise
                     self._steps(side, arrays, counters)
+                case RowBlocks():
+                    raise InternalError("this target did not ask for blocks of rows")
                 case Commit():
                     if step.refused is None or not arrays[step.refused][0]:
                         self._steps(step.body, arrays, counters)

@@ -55,6 +55,9 @@ def _obstacle() -> str | None:
 def _code_target(name: str) -> CodeTarget:
     described = chip(name)
 
+    def shape(program: Program) -> Program:
+        return program
+
     def schedule(kernel: Kernel) -> str:
         return f"chip={name}"
 
@@ -64,7 +67,7 @@ def _code_target(name: str) -> CodeTarget:
     def calls(program: Program, schedules: Sequence[str]) -> bytes:
         return program.text.encode()
 
-    return CodeTarget(f"{NAME}/{name}", described.digest, CODE_TYPE, ".txt", schedule, compile_kernel, calls)
+    return CodeTarget(f"{NAME}/{name}", described.digest, CODE_TYPE, ".txt", shape, schedule, compile_kernel, calls)
 
 
 def _runner(name: str) -> Runner:

@@ -17,6 +17,7 @@ from repro.ir.program import (
     Commit,
     CountedLoop,
     Program,
+    RowBlocks,
     Step,
     While,
 )
@@ -114,6 +115,8 @@ class _Pass:
                         at += 1
                 case Branch():
                     self._steps(step.then if self._true(step.condition) else step.otherwise, counters)
+                case RowBlocks():
+                    raise InternalError("this target did not ask for blocks of rows")
                 case Commit():
                     if step.refused is None or not self._true(step.refused):
                         self._steps(step.body, counters)

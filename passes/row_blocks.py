@@ -1,0 +1,338 @@
+"""Calls that work row by row on each other's results, run together for one block of rows after another.
+
+What such a call writes and the next reads is then still in a near cache, and where nothing else reads it, it is never
+stored as a whole: the scores of attention, the exponentials of a softmax, the rows of a norm between its two kernels.
+
+A call is cut at a count of blocks: its leading axes are divided so that a block is a run of its iterations. Calls
+belong together at a count if all that one of them writes and another touches lies, for each block, in its own slice.
+
+The bits are those of the whole calls: no reduction is cut. How much is near is a machine's affair, so a target that has
+such memory runs this pass for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from passes.plan import plan, plan_local
+from passes.rename import rewritten
+from passes.sequences import Touched, bodies, by_first_use, renamed, touched, touches, with_bodies
+from repro.ir import index as ix
+from repro.ir.contraction import find
+from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Scalar, Store, topological
+from repro.ir.program import LOCAL, TEMPORARY, Call, Commit, Program, RowBlocks, Step, walk
+from repro.ir.types import I64
+
+FAR = 1024
+"""The part of a very large value that a block may hold."""
+PACKED = 4
+"""What of a contraction's columns a block may pack for itself, in sizes of what is near."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When calls are worth running in blocks; any limits have the same bits."""
+
+    near_bytes: int
+    """What calls leave each other in one block, at most; or one part in `FAR` of it in all, where that is more:
+    not to store it counts too."""
+    worth_bytes: int
+    """What they leave each other in all, at least: less stays in a cache anyhow."""
+    fewest_blocks: int = 8
+    """Fewer are no work for several threads."""
+    even_blocks: int = 32
+    """Fewer than these are to be a multiple of four, so that two and four threads have equal shares."""
+    fewest_rows: int = 32
+    """Rows of a contraction that are worth packing its columns for."""
+
+
+# ── cutting one kernel ──────────────────────────────────────────────────────────────────────────────
+
+
+def boundaries(kernel: Kernel, count: int) -> tuple[int, ...] | None:
+    """How many blocks there would be if they ended with each of the leading axes, last `count` itself; None where it
+    neither ends with an axis nor divides one."""
+    product, found = 1, list[int]()
+    for axis in kernel.axes:
+        if product * axis.extent >= count:
+            whole = count % product == 0 and axis.extent % (count // product) == 0
+            return (*found, count) if whole else None
+        product *= axis.extent
+        found.append(product)
+    return None
+
+
+def extents_of(ends: Sequence[int]) -> tuple[int, ...] | None:
+    """The digits of a block's index that make a digit, or several, of each axis: None where axes do not nest."""
+    steps = (1, *sorted(set(ends) - {1}))
+    if any(after % before for before, after in pairwise(steps)):
+        return None
+    return tuple(after // before for before, after in pairwise(steps))
+
+
+def _cut_axes(kernel: Kernel, extents: Sequence[int]) -> tuple[dict[Expr, Expr], tuple[Axis, ...], tuple[Expr, ...]]:
+    """What each leading axis becomes, the axes that are left, and the digits (scalars behind the kernel's own)."""
+    first = len(kernel.scalars)
+    digits = tuple(Scalar(I64, (first + place, extent), ()) for place, extent in enumerate(extents))
+    made: dict[Expr, Expr] = {}
+    place = 0
+    for position, axis in enumerate(kernel.axes):
+        taken, product = list[Expr](), 1
+        while place < len(digits) and product < axis.extent:
+            taken.append(digits[place])
+            product *= extents[place]
+            place += 1
+        index = ix.linear(taken, [extents[digits.index(digit)] for digit in taken])
+        inner = ix.axis(axis.number, axis.extent // product)
+        made[axis] = ix.add(ix.scale(index, inner.extent), inner)
+        if place == len(digits):
+            left = (inner,) if inner.extent > 1 else ()
+            return made, (*left, *kernel.axes[position + 1 :]), digits
+    return made, (), digits
+
+
+def cut(kernel: Kernel, extents: Sequence[int], local: frozenset[int]) -> Kernel:
+    """The kernel for one block of rows, whose digits are its last scalars; the buffers in `local` (positions) hold the
+    block's slice alone."""
+    made, axes, digits = _cut_axes(kernel, extents)
+    block, count = ix.linear(digits, extents), math.prod(extents)
+    slices = {position: kernel.buffers[position].elements // count for position in local}
+
+    def inside(buffer: int, offset: Expr) -> Expr:
+        return ix.add(offset, ix.scale(block, -slices[buffer])) if buffer in slices else offset
+
+    known: dict[Expr, Expr] = dict(made)
+    roots = [expr for store in kernel.stores for expr in store.expressions]
+    for expr in topological(roots):
+        if isinstance(expr, Load) and expr.buffer in slices:
+            offset, *when = rewritten(expr.children, known)
+            known[expr] = Load(expr.dtype, expr.fields, (inside(expr.buffer, offset), *when))
+    stores: list[Store] = []
+    for store in kernel.stores:
+        offset, value = rewritten((store.offset, store.value), known)
+        stores.append(Store(store.buffer, inside(store.buffer, offset), value))
+    buffers = tuple(
+        replace(each, elements=slices[position]) if position in slices else each
+        for position, each in enumerate(kernel.buffers)
+    )
+    return Kernel(buffers, (*kernel.scalars, *extents), axes, 0, tuple(stores))
+
+
+@lru_cache(maxsize=512)
+def sliced(kernel: Kernel, count: int) -> frozenset[int]:
+    """The buffers (positions) of which each block touches its own slice alone, the buffer's elements over `count`."""
+    extents = extents_of(boundaries(kernel, count) or ())
+    assert extents is not None
+    made, _, digits = _cut_axes(kernel, extents)
+    block = ix.linear(digits, extents)
+    roots = [expr for store in kernel.stores for expr in store.expressions]
+    accesses = [(expr.buffer, expr.offset) for expr in topological(roots) if isinstance(expr, Load)]
+    accesses += [(store.buffer, store.offset) for store in kernel.stores]
+    offsets = rewritten([offset for _, offset in accesses], made)
+    found = {number for number, each in enumerate(kernel.buffers) if each.elements % count == 0}
+    for (buffer, _), offset in zip(accesses, offsets, strict=True):
+        if buffer in found:
+            size = kernel.buffers[buffer].elements // count
+            low, high = ix.bounds(rest := ix.add(offset, ix.scale(block, -size)))
+            if low < 0 or high >= size or any(part in digits for part in topological([rest])):
+                found.remove(buffer)
+    return frozenset(found)
+
+
+@lru_cache(maxsize=512)
+def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
+    """The counts of blocks at which a kernel may be cut without doing work twice, ascending."""
+    if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
+        return ()
+    written = kernel.stores[0].buffer
+    if any(isinstance(expr, Load) and expr.buffer == written for expr in kernel.expressions):
+        return ()
+    reduces = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
+    product, found = 1, list[int]()
+    for axis in kernel.axes:
+        if axis.extent == 0 or any(axis not in reduce.free for reduce in reduces):
+            break
+        divisors = (part for part in range(2, axis.extent + 1) if axis.extent % part == 0)
+        parts = [part for part in divisors if _divides(kernel, axis, part, limits)]
+        found += [product * part for part in parts]
+        product *= axis.extent
+        if axis.extent > 1 and axis.extent not in parts:
+            break
+    return tuple(found)
+
+
+def _divides(kernel: Kernel, axis: Axis, parts: int, limits: Limits) -> bool:
+    """Whether an axis may be cut in that many parts: of a contraction, rows that leave enough for what is packed."""
+    contraction = find(kernel)
+    if contraction is None or axis in contraction.batch:
+        return True
+    _, rows, columns, terms = contraction.extents
+    packed = columns * terms * contraction.reduce.dtype.bytes
+    return axis in contraction.rows and rows // parts >= limits.fewest_rows and packed <= PACKED * limits.near_bytes
+
+
+# ── calls that belong together ──────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Calls by position in their sequence, and the counts of blocks at which all of them may be cut together."""
+
+    members: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def row_blocks(program: Program, limits: Limits) -> Program:
+    """The program with calls run in blocks of rows where that pays; itself where none does."""
+    made = _Blocks(program, limits)
+    steps = made.sequence(program.steps, 0)
+    if steps == program.steps:
+        return program
+    used, numbers = by_first_use(made.kernels, steps)
+    final = tuple(renamed(step, {}, numbers) for step in steps)
+    buffers, arena = plan(tuple(made.buffers), final)
+    buffers, local = plan_local(buffers, final)
+    return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena, local_bytes=local)
+
+
+class _Blocks:
+    def __init__(self, program: Program, limits: Limits) -> None:
+        self.program, self.limits = program, limits
+        self.kernels, self.buffers = list(program.kernels), list(program.buffers)
+        steps = list(walk(program.steps))
+        self.uses = Counter(buffer for step in steps for buffer, _ in _own(program, step))
+        self.writers = Counter(buffer for step in steps for buffer, writes in _own(program, step) if writes)
+
+    def sequence(self, steps: tuple[Step, ...], depth: int) -> tuple[Step, ...]:
+        """`depth`: how many loops stand around the sequence."""
+        touching = [touches(self.program, step) for step in steps]
+        groups: list[_Group] = []
+        for position, step in enumerate(steps):
+            if isinstance(step, Call) and self.counts(step) and self._sole_writer(touching[position]):
+                self._add(groups, steps, touching, position)
+        chosen = {group.members[-1]: group for group in groups if self._pays(group, steps)}
+        inside = {member for group in chosen.values() for member in group.members}
+        found: list[Step] = []
+        for position, step in enumerate(steps):
+            if position in chosen:
+                group = chosen[position]
+                found.append(self._formed(group, [_call(steps[member]) for member in group.members], depth))
+            elif position not in inside:
+                found.append(self._inner(step, depth))
+        return tuple(found)
+
+    def _inner(self, step: Step, depth: int) -> Step:
+        if isinstance(step, Call | Commit):
+            return step
+        loops = depth + (len(bodies(step)) == 1)
+        return with_bodies(step, [self.sequence(body, loops) for body, _ in bodies(step)])
+
+    def kernel(self, call: Call) -> Kernel:
+        return self.program.kernels[call.kernel]
+
+    def counts(self, call: Call) -> tuple[int, ...]:
+        return counts(self.kernel(call), self.limits)
+
+    def _sole_writer(self, mine: Touched) -> bool:
+        return all(self.writers[buffer] == 1 for buffer in mine.written)
+
+    def _add(self, groups: list[_Group], steps: Sequence[Step], touching: Sequence[Touched], position: int) -> None:
+        """Put a call into the last group whose results it reads, or into one of its own."""
+        mine = touching[position]
+        for place in range(len(groups) - 1, -1, -1):
+            group = groups[place]
+            if any(touching[member].written & mine.read for member in group.members):
+                members = (*group.members, position)
+                call = _call(steps[position])
+                common = tuple(sorted(set(group.counts) & set(self.counts(call))))
+                fitting = self._fitting(common, [_call(steps[member]) for member in members])
+                if fitting and self._may_wait(group, touching, position):
+                    groups[place] = _Group(members, fitting)
+                    return
+        groups.append(_Group((position,), self.counts(_call(steps[position]))))
+
+    def _may_wait(self, group: _Group, touching: Sequence[Touched], position: int) -> bool:
+        """Whether the calls of a group may run as late as a position: nothing in between must follow them."""
+        others = [at for at in range(group.members[0] + 1, position) if at not in group.members]
+        return not any(touching[m].before(touching[at]) for m in group.members for at in others if m < at)
+
+    def _fitting(self, common: Sequence[int], calls: Sequence[Call]) -> tuple[int, ...]:
+        """The counts at which calls keep to slices of what they leave each other, and these are near."""
+        carried = self._carried(calls)
+        size = self._most(carried, calls)
+        near_bytes = max(self.limits.near_bytes, size // FAR)
+        found: list[int] = []
+        for count in common:
+            near = -(-size // count) <= near_bytes
+            even = count >= self.limits.even_blocks or (count >= self.limits.fewest_blocks and count % 4 == 0)
+            together = near and even and self._extents(calls, count) is not None
+            if together and all(self._keeps(call, count, carried) for call in calls):
+                found.append(count)
+        return tuple(found)
+
+    def _most(self, carried: frozenset[int], calls: Sequence[Call]) -> int:
+        """The most bytes of what calls leave each other that live at once, over all blocks."""
+        places = {b: [at for at, call in enumerate(calls) if b in call.buffers] for b in carried}
+        alive = ([b for b, at in places.items() if at[0] <= now <= at[-1]] for now in range(len(calls)))
+        return max((sum(self.buffers[buffer].nbytes for buffer in each) for each in alive), default=0)
+
+    def _extents(self, calls: Sequence[Call], count: int) -> tuple[int, ...] | None:
+        ends = [boundaries(self.kernel(call), count) or () for call in calls]
+        return extents_of([end for each in ends for end in each])
+
+    def _keeps(self, call: Call, count: int, carried: frozenset[int]) -> bool:
+        apart = sliced(self.kernel(call), count)
+        return all(position in apart for position, buffer in enumerate(call.buffers) if buffer in carried)
+
+    def _carried(self, calls: Sequence[Call]) -> frozenset[int]:
+        """What one of the calls writes and another reads."""
+        written = {buffer for call in calls for buffer in touches(self.program, call).written}
+        read = {buffer for call in calls for buffer in touches(self.program, call).read}
+        return frozenset(written & read)
+
+    def _pays(self, group: _Group, steps: Sequence[Step]) -> bool:
+        carried = self._carried([_call(steps[member]) for member in group.members])
+        return sum(self.buffers[buffer].nbytes for buffer in carried) >= self.limits.worth_bytes
+
+    # forming ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _formed(self, group: _Group, calls: Sequence[Call], depth: int) -> RowBlocks:
+        """The calls at the least of their counts."""
+        count = group.counts[0]
+        extents = self._extents(calls, count)
+        assert extents is not None
+        mine = Counter(buffer for call in calls for buffer in call.buffers)
+        local = {buffer for buffer in self._carried(calls) if self._local(buffer, mine, calls)}
+        body: list[Call] = []
+        for call in calls:
+            positions = frozenset(place for place, buffer in enumerate(call.buffers) if buffer in local)
+            self.kernels.append(cut(self.kernel(call), extents, positions))
+            digits = tuple(range(depth, depth + len(extents)))
+            body.append(Call(len(self.kernels) - 1, call.buffers, (*call.scalars, *digits)))
+        for buffer in local:
+            held = self.buffers[buffer]
+            self.buffers[buffer] = replace(held, elements=held.elements // count, role=LOCAL, position=0)
+        return RowBlocks(extents, tuple(body))
+
+    def _local(self, buffer: int, mine: Counter[int], calls: Sequence[Call]) -> bool:
+        """Whether a value is a block's own affair: a temporary that these calls alone touch, the first filling it."""
+        held = self.buffers[buffer]
+        first = next(call for call in calls if buffer in call.buffers)
+        fills = math.prod(axis.extent for axis in self.kernel(first).axes) == held.elements
+        alone = held.role == TEMPORARY and self.uses[buffer] == mine[buffer]
+        return alone and fills and buffer in touches(self.program, first).written
+
+
+def _call(step: Step) -> Call:
+    assert isinstance(step, Call)
+    return step
+
+
+def _own(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
+    """The buffers that a step touches itself, its bodies left out."""
+    yield from touched(program, with_bodies(step, [() for _ in bodies(step)]))

@@ -1,0 +1,345 @@
+"""Contractions whose rows are read through a window: convolutions and their gradients (passes/windows.py).
+
+Vectors run along the columns, that is along the channels. The window lies in private memory once for each place, with
+blanks where terms are absent; a register tile reads one element of it for all lanes, at a distance from the tile's
+first that is known when the code is written. So a stride costs nothing, and no patches are ever written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from repro.ir.loops import Axis, Expr, Kernel, Load
+from repro.ir.types import BOOL, I64
+from repro.targets.llvm import scalars
+from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.contraction import Item
+from repro.targets.llvm.packing import turned
+from repro.targets.llvm.text import Val, integer
+from repro.targets.llvm.tiling import Shape
+
+WRITTEN_OUT = 9
+"""Terms that stand in the code one after another: up to those of a window of 3 by 3."""
+WRITTEN_TILES = 4
+"""Tiles of a line that are each written out, so that absent terms can be left out of them."""
+TURN = 4
+"""Terms to a turn of a loop over more."""
+
+
+Ranges = Mapping[Axis, tuple[Val, Val]]
+"""From where to before where terms are there, along axes of which some are absent."""
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Where rows begin: an offset in the window, a row of the block, and which terms are there."""
+
+    first: Val
+    row: Val
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a register tile: how far it lies from the tile's first in the window, its number from it, and its
+    places along row axes where the code knows them."""
+
+    away: int
+    number: int
+    known: Mapping[Axis, int]
+
+
+TileCode = Callable[[Corner, Sequence[Row]], None]
+
+
+class WindowItem(Item):
+    """The code of one work item whose rows are read through a window."""
+
+    def __init__(self, body: Body, kernel: Kernel, shape: Shape, number: Val) -> None:
+        super().__init__(body, kernel, shape, number)
+        assert shape.window is not None
+        self.window = shape.window
+        self.row_unit0 = self.quotient(self.row0, self.window.rows_per_unit)
+        self.row_units = self.quotient(self.rows, self.window.rows_per_unit)
+
+    # the window ─────────────────────────────────────────────────────────────────────────────────────
+
+    def pack(self, side: int, start: Val, size: Val, finite: Val) -> Val:
+        """The rows' operand of the panel: each place once, in the order in which it lies."""
+        if side == 1:
+            return super().pack(side, start, size, finite)
+        f, window, strides = self.f, self.window, self.shape.strides
+        unit0, units = (self.quotient(each, window.terms_per_unit) for each in (start, size))
+        axes = [place.axis for place in window.places]
+
+        def in_row_unit(row: Val, _: list[Val]) -> Sequence[Val]:
+            outside = self._at_unit(window.row_units, f.add(self.row_unit0, row), self.scope)
+
+            def in_term_unit(term: Val, _: list[Val]) -> Sequence[Val]:
+                scope = self._at_unit(window.term_units, f.add(unit0, term), outside)
+                line = f.add(f.scaled(row, strides[0]), f.scaled(term, strides[1]))
+                self._places(axes, scope, line)
+                return ()
+
+            f.loop(integer(0), units, 1, (), in_term_unit)
+            return ()
+
+        f.loop(integer(0), self.row_units, 1, (), in_row_unit)
+        return finite
+
+    def _at_unit(self, axes: Sequence[Axis], unit: Val, outer: Scope) -> Scope:
+        scope = Scope(outer, dict(zip(axes, self.body.split(unit, axes), strict=True)))
+        self.body.hoist(self._roots(), scope)
+        return scope
+
+    def _roots(self) -> list[Expr]:
+        present = self.window.present
+        return [self.window.term] if present is None else [self.window.term, present]
+
+    def _places(self, axes: Sequence[Axis], scope: Scope, line: Val) -> None:
+        f, stride = self.f, self.shape.strides[len(self.shape.strides) - len(axes)]
+        if len(axes) == 1:
+            self.chunks(
+                integer(axes[0].extent), self.shape.width, Val("true", BOOL),
+                lambda at, mask, ok: self._vector(axes[0], scope, line, at, mask, ok),
+            )  # fmt: skip
+            return
+
+        def inside(number: Val, _: list[Val]) -> Sequence[Val]:
+            inner = Scope(scope, {axes[0]: number})
+            self.body.hoist(self._roots(), inner)
+            self._places(axes[1:], inner, f.add(line, f.scaled(number, stride)))
+            return ()
+
+        f.loop(integer(0), integer(axes[0].extent), 1, (), inside)
+
+    def _vector(self, axis: Axis, scope: Scope, line: Val, at: Val, mask: Val | None, ok: Val) -> Val:
+        """Places side by side; what hangs over the end is written anew by the next line."""
+        f, width, term, present = self.f, self.shape.width, self.window.term, self.window.present
+        lanes = self.body.lane_scope(scope, (axis,), at, width, mask, aligned=True)
+        value = f.splat(self.body.value(term, lanes), width)
+        blank = isinstance(term, Load) and term.when is present
+        if present is not None and not blank:
+            keep = f.splat(self.body.value(present, lanes), width)
+            value = scalars.select(f, keep, value, scalars.constant(f, self.dtype, 0, width))
+        self.write(self.a, f.add(line, at), value)
+        return ok
+
+    # register tiles ─────────────────────────────────────────────────────────────────────────────────
+
+    def tiles(self, panel: Val, start: Val, size: Val) -> None:
+        f, strides = self.f, self.shape.strides
+        least = sum(place.least * stride for place, stride in zip(self.window.places, strides[2:], strict=True))
+
+        def column_tile(column: Val, _: list[Val]) -> Sequence[Val]:
+            b = self.columns_at(column, start)
+
+            def unit(number: Val, _: list[Val]) -> Sequence[Val]:
+                first = f.add(f.scaled(number, strides[0]), integer(-least))
+                corner = Corner(first, f.scaled(number, self.window.rows_per_unit), {})
+                self._unit(self.window.rows, corner, self._tile_at(column, b, panel, size))
+                return ()
+
+            f.loop(integer(0), self.row_units, 1, (), unit)
+            return ()
+
+        f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), column_tile)
+
+    def _stride(self, axis: Axis) -> int:
+        """Elements of the window between neighbours along a row or a term axis."""
+        pairs = zip(self.window.places, self.shape.strides[2:], strict=True)
+        steps = ((place, stride) for place, stride in pairs if axis in (place.row, place.term))
+        return sum((place.row_step if place.row is axis else place.term_step) * stride for place, stride in steps)
+
+    def _unit(self, axes: Sequence[Axis], place: Corner, tile: TileCode) -> None:
+        """Tiles over a unit's rows: parts of a line of the last axis, or several whole lines."""
+        if len(axes) == 1:
+            self._lines(axes[0], None, place, tile)
+        elif len(axes) == 2 and 2 * axes[1].extent <= self.tile.rows:
+            self._lines(axes[0], axes[1], place, tile)
+        else:
+            inner = math.prod(axis.extent for axis in axes[1:])
+
+            def line(number: Val, _: list[Val]) -> Sequence[Val]:
+                self._unit(axes[1:], self._moved(place, axes[0], number, inner), tile)
+                return ()
+
+            self.f.loop(integer(0), integer(axes[0].extent), 1, (), line)
+
+    def _moved(self, place: Corner, axis: Axis, number: Val, rows: int) -> Corner:
+        """Further along a row axis, in steps of so many rows."""
+        f = self.f
+        first = f.add(place.first, f.scaled(number, self._stride(axis)))
+        ranges = {**place.ranges, **self._range(axis, number)}
+        return Corner(first, f.add(place.row, f.scaled(number, rows)), ranges)
+
+    def _lines(self, axis: Axis, inside: Axis | None, corner: Corner, tile: TileCode) -> None:
+        """Tiles along one axis, in equal shares, each with the whole of the one inside."""
+        f, long, per_line = self.f, axis.extent, 1 if inside is None else inside.extent
+        share, stride = _share(long, self.tile.rows // per_line), self._stride(axis)
+        across = 0 if inside is None else self._stride(inside)
+
+        def rows(count: int, start: int | None) -> list[Row]:
+            found: list[Row] = []
+            for n, m in product(range(count), range(per_line)):
+                known = {} if inside is None else {inside: m}
+                known |= {} if start is None else {axis: start + n}
+                found.append(Row(stride * n + across * m, per_line * n + m, known))
+            return found
+
+        if -(-long // share) <= WRITTEN_TILES and any(each.row is axis and each.trimmed for each in self.window.places):
+            for start in range(0, long, share):
+                here = self._moved(corner, axis, integer(start), per_line)
+                tile(replace(here, ranges=corner.ranges), rows(min(share, long - start), start))
+            return
+
+        def group(number: Val, count: int) -> Sequence[Val]:
+            here = self._moved(corner, axis, number, per_line)
+            tile(replace(here, ranges=corner.ranges), rows(count, None))
+            return ()
+
+        whole = long // share * share
+        f.loop(integer(0), integer(whole), share, (), lambda number, _: group(number, share))
+        if whole < long:
+            group(integer(whole), long - whole)
+
+    def _range(self, axis: Axis, number: Val) -> Ranges:
+        """From where to where the terms along the axis that shares places with a row axis are there."""
+        f = self.f
+        for place in self.window.places:
+            if place.row is not axis or place.term is None or not place.trimmed or abs(place.term_step) != 1:
+                continue
+            at = f.add(f.scaled(number, place.row_step * place.term_step), integer(-place.least * place.term_step))
+            ends = (place.first, place.last) if place.term_step == 1 else (-place.last, -place.first)
+            low, high = (f.let(f"sub i64 {end}, {at.text}", I64) for end in (ends[0], ends[1] + 1))
+            low = scalars.select(f, scalars.compare(f, "lt", low, integer(0)), integer(0), low)
+            return {place.term: (low, self.least(high, integer(place.term.extent)))}
+        return {}
+
+    def _there(self, row: Row, taps: Mapping[Axis, int]) -> bool:
+        """Whether a row's term may be there: not where what is known of both says that it is absent."""
+        for place in self.window.places:
+            if place.row is None or place.term is None or place.row not in row.known or place.term not in taps:
+                continue
+            at = place.row_step * row.known[place.row] + place.term_step * taps[place.term] - place.least
+            if not place.first <= at <= place.last:
+                return False
+        return True
+
+    def _tile_at(self, column: Val, b: str, panel: Val, size: Val) -> TileCode:
+        """The code of a register tile from a corner of the window on."""
+        f, shape, vectors = self.f, self.shape, self.tile.vectors
+        terms, stride = self.window.terms, shape.strides[1]
+
+        def tile(corner: Corner, rows: Sequence[Row]) -> None:
+            zero = scalars.constant(f, self.dtype, 0, shape.width)
+
+            def unit(number: Val, acc: list[Val]) -> Sequence[Val]:
+                at, k = f.add(corner.first, f.scaled(number, stride)), f.scaled(number, self.window.terms_per_unit)
+                return self._chain(terms, {}, at, k, b, acc, rows, corner.ranges)
+
+            units = self.quotient(size, self.window.terms_per_unit)
+            acc = f.loop(integer(0), units, 1, [zero] * (len(rows) * vectors), unit)
+            for position, value in enumerate(acc):
+                line = f.add(corner.row, integer(rows[position // vectors].number))
+                inside = f.add(column, integer(position % vectors * shape.width))
+                self.accumulate(panel, f.add(f.scaled(line, shape.padded_columns), inside), value)
+
+        return tile
+
+    def _chain(
+        self,
+        axes: Sequence[Axis],
+        taps: Mapping[Axis, int],
+        at: Val,
+        k: Val,
+        b: str,
+        acc: list[Val],
+        rows: Sequence[Row],
+        ranges: Ranges,
+    ) -> list[Val]:
+        """The terms of a unit, ascending, from a place in the window and a term of the panel; `taps` are those axes
+        along which the code knows where it stands."""
+        if not axes:
+            return self._link(at, k, b, acc, rows, [self._there(row, taps) for row in rows])
+        f, axis, inner = self.f, axes[0], axes[1:]
+        stride, per_step = self._stride(axis), math.prod(each.extent for each in inner)
+
+        def step(number: Val, state: list[Val], known: Mapping[Axis, int]) -> list[Val]:
+            here, term = f.add(at, f.scaled(number, stride)), f.add(k, f.scaled(number, per_step))
+            return self._chain(inner, known, here, term, b, state, rows, ranges)
+
+        if axis in ranges:
+            return f.loop(*ranges[axis], 1, acc, lambda number, state: step(number, state, taps))
+        if axis.extent * per_step <= WRITTEN_OUT:
+            for number in range(axis.extent):
+                acc = step(integer(number), acc, {**taps, axis: number})
+            return acc
+        turn = 1 if inner else max(n for n in range(1, TURN + 1) if axis.extent % n == 0)
+
+        def turns(number: Val, state: list[Val]) -> Sequence[Val]:
+            for ahead in range(turn):
+                state = step(f.add(number, integer(ahead)), state, taps)
+            return state
+
+        return f.loop(integer(0), integer(axis.extent), turn, acc, turns)
+
+    def _link(self, at: Val, k: Val, b: str, acc: list[Val], rows: Sequence[Row], there: Sequence[bool]) -> list[Val]:
+        """One term of the chain for the rows of the register tile that have it."""
+        f, width, vectors = self.f, self.shape.width, self.tile.vectors
+        if not any(there):
+            return acc
+        line, longer = f.scaled(k, self.shape.term_stride), list(acc)
+        columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
+        for position, row in enumerate(rows):
+            if there[position]:
+                left = f.splat(self.read(self.a, f.add(at, integer(row.away)), 1), width)
+                for v in range(vectors):
+                    longer[position * vectors + v] = scalars.fma(f, left, columns[v], acc[position * vectors + v])
+        return longer
+
+    # what is stored ─────────────────────────────────────────────────────────────────────────────────
+
+    def finish(self) -> None:
+        """total + 0.0, then the rest of the store's expression, along the rows: totals are turned in squares."""
+        f, width, axes = self.f, self.shape.width, self.contraction.rows
+
+        def square(column: Val, _: list[Val]) -> Sequence[Val]:
+            def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+                aligned = self.tile.block_m % width == 0 or self.shape.blocks[1] == 1
+                lanes = self.body.lane_scope(self.scope, axes, f.add(self.row0, at), width, mask, aligned)
+                lines = [f.scaled(f.add(at, integer(n)), self.shape.padded_columns) for n in range(width)]
+                values = turned(f, [self.read(self.totals, f.add(line, column), width) for line in lines])
+                for number, value in enumerate(values):
+                    self._column(lanes, f.add(column, integer(number)), value)
+                return ok
+
+            self.chunks(self.rows, width, Val("true", BOOL), chunk)
+            return ()
+
+        f.loop(integer(0), self.columns, width, (), square)
+
+    def _column(self, lanes: Scope, column: Val, total: Val) -> None:
+        f, axes = self.f, self.contraction.columns
+        zero = scalars.constant(f, self.dtype, 0, total.width)
+
+        def store() -> None:
+            places = self.body.split(f.add(self.column0, column), axes)
+            scope = Scope(lanes, dict(zip(axes, places, strict=True)))
+            scope.known[self.reduce] = scalars.apply(f, "add", self.dtype, [total, zero])
+            self.store(scope)
+
+        extent = self.contraction.extents[2]
+        if extent % self.shape.width == 0 and self.tile.block_n % self.shape.width == 0:
+            store()
+        else:
+            f.when(scalars.compare(f, "lt", column, self.columns), store)
+
+
+def _share(count: int, most: int) -> int:
+    """Equal shares of a count, each of at most so many."""
+    most = max(most, 1)
+    return -(-count // -(-count // most))
