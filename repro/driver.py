@@ -254,6 +254,7 @@ def train(
     resume: bool = False,
     target: str = "cpu",
     threads: int | None = None,
+    chips: int = 1,
     progress: Callable[[TrainingStep], None] | None = None,
 ) -> Trained:
     """Train an artifact that was built with a loss, until it has gone `epochs` or `steps` from its beginning.
@@ -262,8 +263,8 @@ def train(
     follows from `seed`; `last` says whether what does not fill a batch is dropped or padded. Checkpoints go into the
     folder `checkpoint`, the newest `keep` stay; `resume` goes on from the newest to the same bits as an unbroken run.
     `trace` names a file for a line of each step; `trace_nodes_every` and `trace_nodes_at` say in which steps it has the
-    digest of each node's value. Ctrl-C ends the run after the step, with a checkpoint. Raises ReproError. See
-    docs/training.md.
+    digest of each node's value. `chips` share the step's virtual shards on a target that simulates several. Ctrl-C ends
+    the run after the step, with a checkpoint. Raises ReproError. See docs/training.md.
     """
     settings = Settings(
         checkpoint=Path(checkpoint),
@@ -284,6 +285,7 @@ def train(
         resume=resume,
         target=target,
         threads=threads,
+        chips=chips,
     )
     held_out = None if validation is None else _arrays(validation)
     with _interrupts() as stopped:
