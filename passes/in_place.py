@@ -7,8 +7,11 @@ old value, one kernel for each weight; what takes more work is computed before, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 from passes.merge import Elementwise, as_call, copy, elementwise, merge
 from passes.plan import plan
@@ -82,30 +85,38 @@ class _Draft:
         writers = self.writers.get(update.output, [])
         if len(writers) != 1 or self.elementwise(writers[0], {update.output: update.parameter}) is None:
             return None
-        found, fresh = {writers[0]}, set(self.touched[writers[0]].written)
-        for at in range(writers[0] + 1, len(self.steps)):
-            if self.touched[at].read & fresh:
+        found, fresh, held = set[int](), set[int](), set[int]()
+        coming = [writers[0]]
+        while coming:  # only steps that touch what is touched so far, in the program's order
+            at = heappop(coming)
+            step = self.touched[at]
+            if at == writers[0] or step.read & fresh:
                 found.add(at)
-                fresh |= self.touched[at].written
-            elif any(self.touched[earlier].before(self.touched[at]) for earlier in found):
+                fresh |= step.written
+                held |= step.read | step.written
+                reached = [*(self.readers.get(b, ()) for b in step.written), *(self.writers.get(b, ()) for b in held)]
+                for later in {later for each in reached for later in each[bisect_right(each, at) :]} - set(coming):
+                    heappush(coming, later)
+            elif step.written & held:
                 return None
         return frozenset(found) if all(self.elementwise(at) for at in found) else None
 
     def feeding(self, moved: frozenset[int]) -> frozenset[int]:
         """The steps, and those that compute temporaries for them alone, if they read no more than these hold."""
         found = set(moved)
+        known = set[int]().union(*(self.touched[at].read for at in moved))
         for at in range(len(self.steps) - 1, -1, -1):
             body = None if at in found else self.elementwise(at)
             if body is None or any(self.buffers[buffer].role != TEMPORARY for buffer in body.written):
                 continue
             readers = {other for buffer in body.written for other in self.readers.get(buffer, ())}
             writers = {other for buffer in body.written for other in self.writers.get(buffer, ())}
-            if writers == {at} and readers and readers <= found and self._no_larger(body, found):
+            if writers == {at} and readers and readers <= found and self._no_larger(body, known):
                 found.add(at)
+                known |= self.touched[at].read
         return frozenset(found)
 
-    def _no_larger(self, body: Elementwise, moved: set[int]) -> bool:
-        known = frozenset[int]().union(*(self.touched[at].read for at in moved))
+    def _no_larger(self, body: Elementwise, known: set[int]) -> bool:
         longer = [b for b in body.read - known if self.buffers[b].role == TEMPORARY]
         return sum(self.buffers[b].nbytes for b in longer) <= sum(self.buffers[b].nbytes for b in body.written)
 
@@ -125,20 +136,27 @@ class _Draft:
 
     def _order(self, moved: frozenset[int], writers: dict[int, int]) -> tuple[list[int], list[int]]:
         """The steps in an order in which each reads what it read before, and those for which there is none."""
-        left, done = sorted(moved), list[int]()
-        while left:
-            ready = next((at for at in left if not any(self._before(b, at, writers) for b in left if b != at)), None)
-            if ready is None:
-                return done, left
-            done.append(ready)
-            left.remove(ready)
-        return done, []
+        ahead = {at: self._ahead(at, moved, writers) for at in moved}
+        behind: dict[int, list[int]] = {}
+        for at, firsts in ahead.items():
+            for first in firsts:
+                behind.setdefault(first, []).append(at)
+        ready, done = sorted(at for at in moved if not ahead[at]), list[int]()
+        while ready:
+            done.append(heappop(ready))
+            for at in behind.get(done[-1], ()):
+                ahead[at].discard(done[-1])
+                if not ahead[at]:
+                    heappush(ready, at)
+        return done, sorted(moved.difference(done))
 
-    def _before(self, first: int, second: int, writers: dict[int, int]) -> bool:
-        overwritten = writers.get(second)
-        if overwritten is not None and overwritten in self.touched[first].read:
-            return True
-        return first < second and self.touched[first].before(self.touched[second])
+    def _ahead(self, at: int, moved: frozenset[int], writers: dict[int, int]) -> set[int]:
+        """Of the steps those that must run before one: that read what it writes over, and that it had to follow."""
+        mine = self.touched[at]
+        firsts = {first for b in mine.written for first in (*self.readers.get(b, ()), *self.writers.get(b, ()))}
+        firsts |= {first for b in mine.read for first in self.writers.get(b, ())}
+        over = self.readers.get(writers[at], ()) if at in writers else ()
+        return ({first for first in firsts if first < at} | {first for first in over if first != at}) & moved
 
     def body(self, writers: dict[int, int], order: Sequence[int]) -> list[Call]:
         """The calls of the commit, merged; next values that were computed before are copied."""
@@ -151,11 +169,12 @@ class _Draft:
                 if old.elements:
                     found.append(copy(old, update.output, update.parameter))
         groups = merge(found)
-        return [as_call(self._wanted(group, groups), self.buffers, self.kernel) for group in groups]
+        reads = Counter(buffer for group in groups for buffer in group.read)
+        return [as_call(self._wanted(group, reads), self.buffers, self.kernel) for group in groups]
 
-    def _wanted(self, group: Elementwise, groups: Sequence[Elementwise]) -> Elementwise:
-        """A group without the temporaries that only its own calls read."""
-        others = frozenset[int]().union(*(other.read for other in groups if other is not group))
+    def _wanted(self, group: Elementwise, reads: Counter[int]) -> Elementwise:
+        """A group without the temporaries that only its own calls read. `reads`: how many groups read each buffer."""
+        others = {store.buffer for store in group.stores if reads[store.buffer] > (store.buffer in group.read)}
         kept = (s for s in group.stores if self.buffers[s.buffer].role != TEMPORARY or s.buffer in others)
         return replace(group, stores=tuple(kept))
 

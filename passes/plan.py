@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from repro.ir.program import LOCAL, TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, RowBlocks, Step, While, walk
 
 ALIGNMENT = 64
@@ -109,18 +111,17 @@ def _offsets(buffers: tuple[Buffer, ...], role: str, uses: Uses) -> tuple[dict[i
     """
     temporaries = [n for n, buffer in enumerate(buffers) if buffer.role == role and n in uses.first]
     temporaries.sort(key=lambda n: (-buffers[n].nbytes, n))
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
+    placed = np.zeros((4, len(temporaries)), np.int64)  # offset, end, first, last
     offsets: dict[int, int] = {}
-    for number in temporaries:
+    for count, number in enumerate(temporaries):
         first, last = uses.first[number], uses.last[number]
         size = round_up(max(buffers[number].nbytes, 1))
+        alive = placed[:2, :count][:, (placed[2, :count] <= last) & (placed[3, :count] >= first)]
         offset = 0
-        for other, end, other_first, other_last in sorted(placed):
-            if other_last < first or last < other_first:
-                continue
+        for other, end in alive[:, np.argsort(alive[0])].T.tolist():
             if offset + size <= other:
                 break
             offset = max(offset, end)
         offsets[number] = offset
-        placed.append((offset, offset + size, first, last))
-    return offsets, max((end for _, end, _, _ in placed), default=0)
+        placed[:, count] = (offset, offset + size, first, last)
+    return offsets, int(placed[1].max(initial=0))

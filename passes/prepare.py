@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from repro.ir.graph import Graph, Locations, Node, Value, rewrite
 from repro.ops import canonical_nan
 from repro.ops.record import ByExpansion, record
 
 
-def expand(graph: Graph, locations: Locations | None = None) -> Graph:
-    """Composites and ops that are written in other core ops become those, all the way down."""
+def expand(graph: Graph, locations: Locations | None = None, expanded: Sequence[Node] = ()) -> Graph:
+    """Composites and ops that are written in other core ops become those, all the way down.
 
-    def rule(node: Node, _: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    Nothing is to be done to nodes that are `expanded`, and to what only they lead to.
+    """
+
+    def rule(node: Node, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         lowering = record(node).lowering
         if not isinstance(lowering, ByExpansion):
             return None
         results = lowering.expand(node)
-        return expand(Graph((), results)).results
+        return expand(Graph((), results), None, [value.node for value in operands]).results
 
-    return rewrite(graph, rule, locations)
+    return rewrite(graph, rule, locations, kept=expanded)
 
 
 def canonical_outputs(graph: Graph, locations: Locations | None = None) -> Graph:

@@ -101,7 +101,18 @@ class Torch:
 
 
 class TorchCompile(Torch):
+    """PyTorch through its compiler, which needs a C++ compiler of the host and does not take every model."""
+
     name = "torch.compile"
+
+    def open(self, job: Job) -> Run:
+        run = super().open(job)
+        try:
+            run()  # the first run compiles
+        except Exception as error:  # whatever its compiler raises: this column says so, the others go on
+            first = next(iter(str(error).splitlines()), "")
+            raise UnavailableError(f"it does not compile this: {type(error).__name__}: {first[:100]}") from error
+        return run
 
     def compiled(self, torch: Any, forward: Callable[[], Any]) -> Callable[[], Any]:
         return torch.compile(forward)

@@ -37,7 +37,7 @@ class Plan:
     workloads: tuple[str, ...] = tuple(WORKLOADS)
     modes: tuple[str, ...] = ("forward", "step")
     threads: tuple[int, ...] = (1, 2)
-    sides: tuple[str, ...] = ("repro", "torch", "onnxruntime")
+    sides: tuple[str, ...] = ("repro", "torch", "torch.compile", "onnxruntime")
     rounds: int = 15
     seconds: float = 60.0
     memory: bool = True

@@ -8,7 +8,7 @@ A region is a graph that sees nothing but its own arguments; the entry graph is 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -144,8 +144,8 @@ class Graph:
         return tuple(_postorder(value.node for value in self.results))
 
 
-def _postorder(roots: Iterable[Node]) -> Iterator[Node]:
-    seen: set[Node] = set()
+def _postorder(roots: Iterable[Node], known: Iterable[Node] = ()) -> Iterator[Node]:
+    seen: set[Node] = set(known)
     for root in roots:
         stack = [(root, False)]
         while stack:
@@ -213,13 +213,20 @@ def rebuild(node: Node, operands: tuple[Value, ...], regions: tuple[Graph, ...] 
     return Node(node.op, operands, node.attributes, node.types, kept)
 
 
-def rewrite(graph: Graph, rule: Rewrite, locations: Locations | None = None, regions: bool = True) -> Graph:
+def rewrite(
+    graph: Graph,
+    rule: Rewrite,
+    locations: Locations | None = None,
+    regions: bool = True,
+    kept: Sequence[Node] = (),
+) -> Graph:
     """The graph with `rule` applied to every node, operands first; regions first of all, if asked.
 
-    A new node without a location takes that of the node it stands for.
+    A new node without a location takes that of the node it stands for. `kept` are nodes that stay as they are, and what
+    only they lead to.
     """
-    mapped: dict[Value, Value] = {}
-    for node in graph.nodes:
+    mapped: dict[Value, Value] = {value: value for node in kept for value in node.results}
+    for node in _postorder((value.node for value in graph.results), kept) if kept else graph.nodes:
         operands = tuple(mapped[value] for value in node.operands)
         inner = tuple(rewrite(region, rule, locations) for region in node.regions) if regions else node.regions
         unchanged = all(new.digest == old.digest for new, old in zip(inner, node.regions, strict=True))
