@@ -12,7 +12,7 @@ from functools import cached_property
 from repro.ir import index as ix
 from repro.ir.loops import Apply, Axis, Exact, Expr, Kernel, Lanes, Load, Lookup, Reduce
 from repro.ir.schedule import Schedule
-from repro.ir.types import BOOL
+from repro.ir.types import BOOL, F64
 from repro.ir.work import iterations
 from repro.machines import Machine
 
@@ -23,6 +23,11 @@ BAND = 8
 """Vectors of sums side by side: where rows lie far apart, longer runs of each are read at once."""
 BAND_OPERATIONS = 24
 """A band's operands need all registers: more than this is no sum of little work."""
+
+LONG = 8
+"""Operations in f64 from which on a chain is long."""
+CHAIN_REGISTERS = 8
+"""Registers for a vector of f32 whose elements are computed in f64: two halves, each with some values and constants."""
 
 _UNIT = 64
 _LATENCY = 4
@@ -51,6 +56,8 @@ def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
     width = 1 if position is None else _Model(kernel, machine).width(kernel.axes[position])
     if position is not None and _sums_across(kernel, kernel.axes[position], width * BAND):
         width *= BAND
+    elif position is not None and _long(kernel, kernel.axes[position]):
+        width *= _vectors_at_once(kernel.axes[position], width, machine)
     return _cut(kernel, position, width)
 
 
@@ -60,6 +67,20 @@ def _sums_across(kernel: Kernel, axis: Axis, width: int) -> bool:
     across = [e for e in reductions if isinstance(e.order, Lanes) and axis in e.free]
     light = sum(isinstance(e, Apply) for e in kernel.expressions) <= BAND_OPERATIONS
     return len(across) == len(reductions) > 0 and light and axis.extent % width == 0
+
+
+def _long(kernel: Kernel, axis: Axis) -> bool:
+    """Whether an element takes long chains of operations that wait for each other: elementary functions, in f64."""
+    applied = (e for e in kernel.expressions if isinstance(e, Apply) and e.dtype is F64 and axis in e.free)
+    return sum(1 for _ in applied) >= LONG
+
+
+def _vectors_at_once(axis: Axis, width: int, machine: Machine) -> int:
+    """Vectors whose chains are to fill each other's waits: as many as registers hold and the axis has whole ones of."""
+    if width < machine.lanes(32):
+        return 1
+    fitting = (count for count in (8, 4, 2) if count * CHAIN_REGISTERS <= machine.registers)
+    return next((count for count in fitting if axis.extent % (count * width) == 0), 1)
 
 
 def _cut(kernel: Kernel, position: int | None, width: int) -> Schedule:

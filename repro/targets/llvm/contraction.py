@@ -44,7 +44,7 @@ class Item(Packing):
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
-            found = self.pack(0, start, size, state[0])
+            found = state[0] if shape.rows_direct else self.pack(0, start, size, state[0])
             found = found if shape.direct else self.pack(1, start, size, found)
             self.tiles(number, start, size)
             return [found]
@@ -78,8 +78,9 @@ class Item(Packing):
 
     def _row_of_tiles(self, row: Val, rows: int, panel: Val, start: Val, size: Val) -> Sequence[Val]:
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
-            return self._tile(row, column, self.columns_at(column, start), rows, panel, size)
+            return self._tile(a, row, column, self.columns_at(column, start), rows, panel, size)
 
+        a = self.rows_at(row, start)
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
 
@@ -87,15 +88,23 @@ class Item(Packing):
         """Where the first term of a tile's columns lies: packed, or among the operand's own elements."""
         if not self.shape.direct:
             return self.address(self.b, self.f.scaled(column, self.shape.panel))
-        term = self.contraction.terms[1]
+        return self._in_place(1, column, start)
+
+    def rows_at(self, row: Val, start: Val) -> str:
+        """The same of a tile's rows."""
+        if not self.shape.rows_direct:
+            return self.address(self.a, self.f.scaled(row, self.shape.row_stride))
+        return self._in_place(0, row, start)
+
+    def _in_place(self, side: int, line: Val, start: Val) -> str:
+        term = self.contraction.terms[side]
         assert isinstance(term, Load)
-        offset = self.body.value(term.offset, self.at_term(self.at_line(1, column), start))
+        offset = self.body.value(term.offset, self.at_term(self.at_line(side, line), start))
         return self.body.pointer(term.buffer, offset).text
 
-    def _tile(self, row: Val, column: Val, b: str, rows: int, panel: Val, size: Val) -> Sequence[Val]:
+    def _tile(self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, size: Val) -> Sequence[Val]:
         f, shape, unroll = self.f, self.shape, self.tile.unroll
         width, vectors = shape.width, self.tile.vectors
-        a = self.address(self.a, f.scaled(row, shape.row_stride))
 
         def turn(count: int) -> Callable[[Val, list[Val]], Sequence[Val]]:
             def terms(at: Val, acc: list[Val]) -> Sequence[Val]:
