@@ -22,7 +22,8 @@ NEAR_TERMS = 1024
 """Bytes between a column's terms up to which tiles read them in place: further apart each is on a page of its own, and
 those a power of two apart share a cache set, which costs more than packing them once for many rows."""
 FEW_TILES = 8
-"""Tiles of rows for which columns are not worth packing, wherever they lie."""
+"""Tiles of rows for which columns in the second-level cache are not worth packing, however they lie. What comes from
+further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
@@ -80,12 +81,14 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     block_m = block(rows, BLOCK_ROWS, tile_rows, batch * -(-columns // BLOCK_COLUMNS))
     block_n = block(columns, BLOCK_COLUMNS, vectors * width, batch * -(-rows // block_m))
     tile = ContractionTile(tile_rows, vectors, block_m, block_n)
-    return Schedule(None, width, 1, replace(tile, packs=_packs(contraction, tile, width)))
+    return Schedule(None, width, 1, replace(tile, packs=_packs(contraction, tile, width, machine)))
 
 
-def _packs(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
+def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
     """Whether columns that could be read in place are better packed."""
     if not contraction.in_place(tile.vectors * width):
         return False
-    apart = contraction.columns[-1].extent * contraction.terms[1].dtype.bytes
-    return apart > NEAR_TERMS and tile.block_m > FEW_TILES * tile.rows
+    _, _, columns, terms = contraction.extents
+    size = contraction.terms[1].dtype.bytes
+    few = machine.tile_rows - 1 if columns * terms * size > machine.l2_bytes else FEW_TILES * tile.rows
+    return contraction.columns[-1].extent * size > NEAR_TERMS and tile.block_m > few

@@ -70,9 +70,10 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
         ratio = f"{each.default_seconds / each.seconds:.2f}" if each.changed else ""
         yield name, _ms(each.default_seconds), best, ratio, str(each.tried), schedule
     low, high = outcome.interval
-    kernels, whole = outcome.default_work / outcome.work, outcome.default_seconds / outcome.seconds
-    yield "all kernels", _ms(outcome.default_work), _ms(outcome.work), f"{kernels:.2f}", "", ""
-    ratio = f"{whole:.2f} ({1 / high:.2f} to {1 / low:.2f})"
+    if outcome.work:
+        ratio = f"{outcome.default_work / outcome.work:.2f}"
+        yield "all kernels", _ms(outcome.default_work), _ms(outcome.work), ratio, "", ""
+    ratio = f"{outcome.default_seconds / outcome.seconds:.2f} ({1 / high:.2f} to {1 / low:.2f})"
     yield "the whole run", _ms(outcome.default_seconds), _ms(outcome.seconds), ratio, "", ""
 
 

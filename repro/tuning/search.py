@@ -24,7 +24,7 @@ from repro.tuning.measure import Request, Samples, measured
 
 Progress = Callable[[str, int, int], None]
 
-LEAST_SHARE = 0.003
+LEAST_SHARE = 0.01
 """Of a run, below which a kernel is not worth a trial."""
 WALK_ROUNDS, LAST_ROUNDS = (2, 7), (5, 25)
 """At least and at most: between them time decides."""

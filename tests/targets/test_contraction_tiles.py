@@ -12,6 +12,7 @@ from repro.ir.contraction import find
 from repro.ir.loops import BufferParameter, Chain, Expr, Kernel, Store, apply, const, load, reduce
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import F32, F64, Array, DType
+from repro.machines import X86_64_V4
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
 from tests.targets.native import HERE, differences, run_kernel, same
@@ -232,3 +233,21 @@ def test_what_is_no_contraction_is_not_taken_for_one() -> None:
     guarded = Store(store.buffer, store.offset, store.value, ix.compare("lt", kernel.axes[1], 3))
     assert find(Kernel(kernel.buffers, (), kernel.axes, 0, (guarded,))) is None
     assert find(Kernel(kernel.buffers, (), kernel.axes, 1, kernel.stores)) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "packs"),
+    [((64, 4096, 512), True), ((4, 4096, 512), False), ((64, 512, 512), False), ((448, 512, 512), True),
+     ((448, 64, 512), False)],
+)  # fmt: skip
+def test_columns_are_packed_where_reading_them_in_place_costs_more(sizes: tuple[int, int, int], packs: bool) -> None:
+    """Beyond the second-level cache from a tile of rows on, within it for many rows, near each other never."""
+    chosen = schedule(matmul(*sizes), X86_64_V4)
+    assert chosen.tile is not None
+    assert chosen.tile.packs == packs
+
+
+@MACHINES
+@pytest.mark.parametrize("packs", [False, True])
+def test_packed_or_in_place_the_bits_are_the_same(machine, packs: bool) -> None:
+    check(matmul(9, 64, 700), machine, Schedule(None, 8, 1, ContractionTile(4, 2, 8, 32, 2, packs=packs)))
