@@ -25,7 +25,7 @@ from repro.ops import add, dot
 from repro.targets.tpu_sim.chips import Chip, chip
 from repro.targets.tpu_sim.estimate import estimate
 
-DOTS = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (16384, 1024, 4096))
+DOTS = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
 ADDITIONS = (1 << 20, 1 << 24)
 TOPOLOGIES = {"v5e": "v5e:2x2", "v6e": "v6e:2x2"}
 
@@ -120,14 +120,16 @@ def rows(name: str, python: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="the simulated TPU beside libtpu's compiler")
     parser.add_argument("--python", type=Path, required=True, help="a Python with jax and libtpu")
-    python = parser.parse_args().python
+    parser.add_argument("--chips", nargs="+", default=list(TOPOLOGIES), choices=list(TOPOLOGIES))
+    options = parser.parse_args()
+    sys.stdout.write("| chip | program | simulated | libtpu, bf16 | libtpu, f32 | ratio |\n|---|---|---|---|---|---|\n")
     try:
-        lines = [line for name in TOPOLOGIES for line in rows(name, python)]
+        for name in options.chips:
+            sys.stdout.write("\n".join(rows(name, options.python)) + "\n")
+            sys.stdout.flush()
     except ReproError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    head = ["| chip | program | simulated | libtpu, bf16 | libtpu, f32 | ratio |", "|---|---|---|---|---|---|"]
-    sys.stdout.write("\n".join([*head, *lines]) + "\n")
     return 0
 
 

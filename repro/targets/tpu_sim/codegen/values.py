@@ -230,11 +230,9 @@ class Values:
 
     def _rarely(self, expr: Rarely) -> Val:
         condition, common = self.value(expr.condition), self.value(expr.common)
-        seldom = self.writer.constant(expr.dtype, 0)
         with self.writer.when_any(condition):
             self.levels.append(Level(self.writer.sink, conditional=True))
-            value = self.value(expr.seldom)
-            self.writer.select(condition, value, value, into=seldom)
+            seldom = self.value(expr.seldom)
             self.levels.pop()
         return self.writer.select(condition, seldom, common)
 
