@@ -43,7 +43,17 @@ def choose(kernel: Kernel, machine: Machine) -> Schedule:
     candidates: list[int | None] = [None, *range(kernel.serial, len(kernel.axes))]
     costs = [(model.cost(position), -number) for number, position in enumerate(candidates)]
     position = candidates[-min(costs)[1]]
-    width = 1 if position is None else model.width(kernel.axes[position])
+    return along(kernel, machine, position)
+
+
+def axis_cost(kernel: Kernel, machine: Machine, position: int | None) -> int:
+    """What the model expects of a vector axis, to be compared with that of another."""
+    return _Model(kernel, machine).cost(position)
+
+
+def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
+    """What suits a vector axis: lanes, and rows that stay whole."""
+    width = 1 if position is None else _Model(kernel, machine).width(kernel.axes[position])
     if position is not None and _sums_across(kernel, kernel.axes[position], width * BAND):
         width *= BAND
     elif position is not None and _long(kernel, kernel.axes[position]):

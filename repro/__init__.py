@@ -30,13 +30,14 @@ if TYPE_CHECKING:
         write_npz,
     )
     from repro.driver_audit import audit_captures, audit_manifests, audit_model
+    from repro.driver_tune import tune
 
 _AUDIT = ("audit_captures", "audit_manifests", "audit_model")
 """The command `audit`, by its three forms: `repro.audit` is the package of an audit's data types."""
 
 __all__ = [
     "LoadedArtifact", "ReproError", "Session", "audit_captures", "audit_manifests", "audit_model", "bisect", "build",
-    "cache", "diff", "export", "inspect", "load", "read_npz", "run", "train", "verify", "write_npz",
+    "cache", "diff", "export", "inspect", "load", "read_npz", "run", "train", "tune", "verify", "write_npz",
 ]  # fmt: skip
 
 
@@ -46,6 +47,10 @@ def __getattr__(name: str) -> Any:
         from repro import driver_audit
 
         return getattr(driver_audit, name)
+    if name == "tune":
+        from repro import driver_tune
+
+        return driver_tune.tune
     if name in __all__:
         from repro import driver
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from repro import driver
 from repro.errors import ReproError
 
 
@@ -111,6 +113,39 @@ def values(words: Sequence[str]) -> dict[str, Any]:
             next_step = "write a number, true, false or a list of them: --set 'axes=[0,1]'"
             raise ReproError("--set takes a JSON value", found=f"{name}={text}", next=next_step) from error
     return found
+
+
+def model_options(made: argparse.ArgumentParser) -> None:
+    """A model and what it is to become: the arguments of every command that takes one from its source."""
+    made.add_argument("model", type=Path, metavar="MODEL.onnx", help="or a folder of ONNX Runtime's training artifacts")
+    made.add_argument(
+        "--bind", action="append", default=[], metavar="NAME=INT", help="fix a dimension; also INPUT[AXIS]=INT"
+    )
+    made.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value (JSON)")
+    golden = made.add_mutually_exclusive_group()
+    golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
+    golden.add_argument("--golden-seed", type=seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
+    training_options(made)
+    made.add_argument("--seed", type=seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
+    start = "start from the initialization graphs of the model's training_info, not from its initializers"
+    made.add_argument("--initialize", action="store_true", help=start)
+    budget = "most bytes of temporaries of a program, such as 512MiB; values that do not fit are computed again"
+    made.add_argument("--memory-budget", type=size, metavar="SIZE", help=budget)
+
+
+def model_words(options: argparse.Namespace) -> dict[str, Any]:
+    """What `model_options` heard, as keywords of the Python functions. Raises ReproError."""
+    return {
+        "bind": bindings(options.bind),
+        "set": values(options.set),
+        "inputs": None if options.inputs is None else driver.read_npz(options.inputs),
+        "golden_seed": options.golden_seed,
+        "seed": options.seed,
+        "gradients": options.gradients,
+        "memory_budget": options.memory_budget,
+        "initialize": options.initialize,
+        **training(options),
+    }
 
 
 # ── training ────────────────────────────────────────────────────────────────────────────────────────

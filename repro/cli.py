@@ -21,8 +21,8 @@ from typing import Any
 
 from rich.console import Console
 
-from repro import cli_audit, cli_bench, cli_training, driver, tables
-from repro.arguments import bindings, command, names, seed, size, threads, training, training_options, values
+from repro import cli_audit, cli_bench, cli_training, cli_tune, driver, tables
+from repro.arguments import command, model_options, model_words, names, threads
 from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.progress import DelayedProgress
 
@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         _build_parser,
         _verify_parser,
         _run_parser,
+        *cli_tune.PARSERS,
         *cli_training.PARSERS,
         *cli_audit.PARSERS,
         *cli_bench.PARSERS,
@@ -88,23 +89,11 @@ def parser() -> argparse.ArgumentParser:
 
 def _build_parser(commands: Any) -> None:
     made = command(commands, "build", build, "compile a model to an artifact")
-    made.add_argument("model", type=Path, metavar="MODEL.onnx", help="or a folder of ONNX Runtime's training artifacts")
+    model_options(made)
     made.add_argument("-o", "--out", type=Path, metavar="DIR", help="output folder (default: MODEL.repro)")
     made.add_argument("--force", action="store_true", help="replace the output folder if it holds something else")
-    made.add_argument(
-        "--bind", action="append", default=[], metavar="NAME=INT", help="fix a dimension; also INPUT[AXIS]=INT"
-    )
-    made.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value (JSON)")
     made.add_argument("--targets", type=names, default=("cpu",), metavar="LIST", help="default: cpu (all of cpu/*)")
-    golden = made.add_mutually_exclusive_group()
-    golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
-    golden.add_argument("--golden-seed", type=seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
-    training_options(made)
-    made.add_argument("--seed", type=seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
-    start = "start from the initialization graphs of the model's training_info, not from its initializers"
-    made.add_argument("--initialize", action="store_true", help=start)
-    budget = "most bytes of temporaries of a program, such as 512MiB; values that do not fit are computed again"
-    made.add_argument("--memory-budget", type=size, metavar="SIZE", help=budget)
+    made.add_argument("--tuning", type=Path, metavar="FILE", help="schedules that repro tune found; no bit changes")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -169,23 +158,16 @@ def _print_json(value: Any) -> None:
 
 
 def build(options: argparse.Namespace) -> int:
-    inputs = None if options.inputs is None else driver.read_npz(options.inputs)
+    words = model_words(options)
     with DelayedProgress(tables.console(stderr=True)) as progress:
         artifact = driver.build(
             options.model,
             options.out,
-            bind=bindings(options.bind),
-            set=values(options.set),
             targets=options.targets,
-            inputs=inputs,
-            golden_seed=options.golden_seed,
-            seed=options.seed,
-            gradients=options.gradients,
-            memory_budget=options.memory_budget,
-            initialize=options.initialize,
-            **training(options),
+            tuning=options.tuning,
             force=options.force,
             progress=progress,
+            **words,
         )
     for warning in artifact.warnings:
         tables.line(tables.console(stderr=True), f"warning: {warning}", "yellow")

@@ -34,6 +34,7 @@ def _bench_parser(commands: Any) -> None:
     )
     made.add_argument("--no-memory", action="store_true", help="leave out peak memory, which takes a process a side")
     made.add_argument("--kernels", action="store_true", help="the time of each kernel too")
+    made.add_argument("--tuning", type=Path, metavar="FILE", help="build with the schedules that repro tune found")
     made.add_argument("--json", type=Path, metavar="FILE", help="write every sample as JSON")
     made.add_argument(
         "--roofline", type=Path, metavar="FILE", help="draw the kernels as an HTML page (the report extra)"
@@ -58,6 +59,7 @@ def bench(options: argparse.Namespace) -> int:
         seconds=float(options.seconds),
         memory=not options.no_memory,
         kernels=options.kernels or options.roofline is not None,
+        tuning=options.tuning,
     )
     with DelayedProgress(tables.console(stderr=True)) as progress:
         found = suite.run(plan, progress)

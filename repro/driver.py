@@ -17,6 +17,7 @@ from onnx import ModelProto
 
 from repro.artifact import build as building
 from repro.artifact import comparison, device_records, kernel_view, layout, reading, tensors
+from repro.artifact import tuning as tunings
 from repro.artifact import verify as verification
 from repro.artifact.cache import Cache, Usage
 from repro.artifact.canonical import Json
@@ -88,6 +89,7 @@ def build(
     seed: int = 0,
     gradients: bool = False,
     memory_budget: int | None = None,
+    tuning: str | Path | None = None,
     initialize: bool = False,
     force: bool = False,
     progress: Progress = _silent,
@@ -100,7 +102,8 @@ def build(
     `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random nodes that
     have none of their own. With `loss=...` there is an entry `train_step` (and, with `gradients`, one `gradients`);
     `optimizer`, `learning_rate` and the other options of `repro.train_step` go by name. `memory_budget` is the most
-    bytes of temporaries of each program: what does not fit is computed again, with the same bits. With `initialize` the
+    bytes of temporaries of each program: what does not fit is computed again, with the same bits. `tuning` is a
+    file of `repro tune`: schedules that were measured, with the same bits. With `initialize` the
     initialization graphs of a model's training_info make its initializers. The identical artifact at `out` is left
     alone; anything else there is replaced only with `force`. Raises ReproError.
     """
@@ -124,6 +127,7 @@ def build(
         training=_training(training, gradients),
         gradients=gradients,
         memory_budget=memory_budget,
+        tuning=None if tuning is None else tunings.read(Path(tuning)),
     )
     found = default_cache()
     built = building.build(request, found, progress)

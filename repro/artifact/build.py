@@ -20,7 +20,8 @@ from repro.artifact.compiling import compile_programs
 from repro.artifact.config import FORMAT_VERSION, Build, Config, GoldenRun, Source, Target, Tensor, Versions
 from repro.artifact.entries import BuiltEntry, describe
 from repro.artifact.layout import Artifact, Layer, unique
-from repro.artifact.media import TENSOR_TYPE
+from repro.artifact.media import TENSOR_TYPE, TUNING_TYPE
+from repro.artifact.tuning import Tuning
 from repro.frontend import EntryGraph, Imported, LoadedModel, ParameterSlot, import_model, limits
 from repro.frontend.bindings import set_value
 from repro.frontend.training_info import bindings_of_infer, training_step
@@ -52,6 +53,8 @@ class Request:
     """Whether there is an entry `gradients`; it takes the loss of `training`."""
     memory_budget: int | None = None
     """The most bytes of temporaries of each program; None keeps every value."""
+    tuning: Tuning | None = None
+    """Schedules to use; what it does not name has those of the cost model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +119,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
             training={} if request.training is None else words_of(request.training),
             gradients=request.gradients,
             memory_budget=request.memory_budget,
+            tuning=None if request.tuning is None else request.tuning.digest,
         ),
         source=Source(stored.model.digest, imported.opsets),
         entries=tuple(each.entry for each in entries),
@@ -130,10 +134,12 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
         *stored.weight_layers,
         *state_layers,
         *set_layers,
+        *_tuning_layers(request.tuning),
         *(layer for each in entries for layer in making.layers(each, request.targets)),
         *(layer for _, kept in golden for layer in kept),
     )
-    return Built(Artifact(config, unique(layers)), entries, imported.warnings)
+    warnings = (*imported.warnings, *_tuning_warnings(request, entries))
+    return Built(Artifact(config, unique(layers)), entries, warnings)
 
 
 def _entries(
@@ -145,7 +151,7 @@ def _entries(
         lowered.append(_lowered(graph, request.memory_budget))
         progress("passes", len(lowered), len(graphs))
     wanted = [(registry.code_target(name), each.program) for each in lowered for name in request.targets]
-    programs = iter(compile_programs(wanted, cache, progress))
+    programs = iter(compile_programs(wanted, cache, progress, request.tuning))
     return tuple(
         BuiltEntry(graph, each, {name: next(programs) for name in request.targets}, describe(graph, each, weights))
         for graph, each in zip(graphs, lowered, strict=True)
@@ -199,6 +205,19 @@ def _target(name: str, entries: Sequence[BuiltEntry]) -> Target:
     return Target(name, f"sha256:{registry.code_target(name).machine_digest}", programs)
 
 
+def _tuning_layers(tuning: Tuning | None) -> tuple[Layer, ...]:
+    return () if tuning is None else (Layer("tuning.json", TUNING_TYPE, tuning.data),)
+
+
+def _tuning_warnings(request: Request, entries: Sequence[BuiltEntry]) -> tuple[str, ...]:
+    if request.tuning is None:
+        return ()
+    compiled = [program for each in entries for program in each.compiled.values()]
+    unused = request.tuning.unused((each.target, each.program.kernels) for each in compiled)
+    count = len(request.tuning.kernels)
+    return (f"{unused} of {count} tuned kernels are not in this build; they are ignored",) if unused else ()
+
+
 def _set_values(request: Request) -> tuple[tuple[Tensor, ...], tuple[Layer, ...]]:
     items = {item.name: item for item in request.model.proto.graph.input}
     found: list[Tensor] = []
@@ -220,7 +239,8 @@ def _golden_runs(
     best = registry.best(registry.CPU)
     target = REFERENCE if best is None else best.name
     if best is not None and best.code.name not in request.targets:
-        programs = compile_programs([(best.code, each.lowered.program) for each in entries], cache, progress)
+        wanted = [(best.code, each.lowered.program) for each in entries]
+        programs = compile_programs(wanted, cache, progress, request.tuning)
         for each, program in zip(entries, programs, strict=True):
             each.compiled[best.code.name] = program
     given = _given_inputs(request, entries)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache as memoise
+from itertools import islice
 from pathlib import Path
 
 import passes
@@ -14,6 +15,8 @@ import repro.numerics
 import repro.targets
 from repro.artifact import workers
 from repro.artifact.cache import Cache, Key, key
+from repro.artifact.tuning import Tuning
+from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
@@ -28,30 +31,37 @@ def compile_kernel(text: str, schedule: str, target: str) -> bytes:
 
 
 def compile_programs(
-    wanted: Sequence[tuple[CodeTarget, Program]], cache: Cache | None, progress: Progress
+    wanted: Sequence[tuple[CodeTarget, Program]], cache: Cache | None, progress: Progress, tuning: Tuning | None = None
 ) -> list[CompiledProgram]:
-    """Every program compiled. Neither the cache nor the number of processes can change a byte."""
+    """Every program compiled, by the schedules of `tuning` where it has some. Neither the cache nor the number of
+    processes can change a byte."""
     shaped = [(target, target.shape(program)) for target, program in wanted]
     scheduled = [
-        (target, program, tuple(target.schedule(kernel) for kernel in program.kernels)) for target, program in shaped
+        (target, kernel, _schedule(kernel, target, tuning)) for target, each in shaped for kernel in each.kernels
     ]
-    objects = _kernel_objects(scheduled, cache, progress)
+    objects = iter(compile_kernels(scheduled, cache, progress))
+    schedules = (schedule for _, _, schedule in scheduled)
     made: list[CompiledProgram] = []
-    for target, program, schedules in scheduled:
-        keys = [_kernel_key(kernel.digest, s, target) for kernel, s in zip(program.kernels, schedules, strict=True)]
-        kernels = tuple(objects[each] for each in keys)
-        calls = _program_object(program, schedules, target, cache)
-        made.append(CompiledProgram(target, program, schedules, kernels, calls))
+    for target, program in shaped:
+        chosen = tuple(islice(schedules, len(program.kernels)))
+        kernels = tuple(islice(objects, len(program.kernels)))
+        calls = _program_object(program, chosen, target, cache)
+        made.append(CompiledProgram(target, program, chosen, kernels, calls))
     return made
 
 
-def _kernel_objects(
-    scheduled: Sequence[tuple[CodeTarget, Program, Sequence[str]]], cache: Cache | None, progress: Progress
-) -> dict[Key, bytes]:
+def _schedule(kernel: Kernel, target: CodeTarget, tuning: Tuning | None) -> str:
+    return target.schedule(kernel) if tuning is None else tuning.schedule(target, kernel)
+
+
+def compile_kernels(
+    scheduled: Sequence[tuple[CodeTarget, Kernel, str]], cache: Cache | None, progress: Progress
+) -> list[bytes]:
+    """The code of each kernel by its schedule."""
+    keys = [_kernel_key(kernel.digest, schedule, target) for target, kernel, schedule in scheduled]
     jobs: dict[Key, tuple[str, str, str]] = {}
-    for target, program, schedules in scheduled:
-        for kernel, schedule in zip(program.kernels, schedules, strict=True):
-            jobs.setdefault(_kernel_key(kernel.digest, schedule, target), (kernel.text, schedule, target.name))
+    for each, (target, kernel, schedule) in zip(keys, scheduled, strict=True):
+        jobs.setdefault(each, (kernel.text, schedule, target.name))
     found: dict[Key, bytes] = {}
     for each in jobs:
         data = None if cache is None else cache.get(each)
@@ -67,7 +77,7 @@ def _kernel_objects(
         found[each] = data
         if cache is not None:
             cache.put(each, data)
-    return found
+    return [found[each] for each in keys]
 
 
 def _program_object(program: Program, schedules: Sequence[str], target: CodeTarget, cache: Cache | None) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from passes import pipeline
-from repro.artifact import sessions, tensors
+from repro.artifact import sessions, tensors, tuning
 from repro.artifact.build import Request, imported_entries
 from repro.artifact.canonical import Bytes
 from repro.artifact.config import Config, Entry, GoldenRun
@@ -173,6 +173,7 @@ def request_of(stored: Stored) -> Request:
         training=training_of(build.training) if build.training else None,
         gradients=build.gradients,
         memory_budget=build.memory_budget,
+        tuning=None if build.tuning is None else tuning.parse(stored.by_digest(build.tuning), "the artifact's tuning"),
     )
 
 

@@ -32,7 +32,7 @@ AGREEMENT = 1e-2
 @dataclass(frozen=True)
 class Plan:
     """What to measure. `seconds` is the most that the rounds of one measurement may take, `memory` asks for peak
-    memory too, `kernels` for the time of each kernel."""
+    memory too, `kernels` for the time of each kernel; `tuning` is a file that our builds take."""
 
     workloads: tuple[str, ...] = tuple(WORKLOADS)
     modes: tuple[str, ...] = ("forward", "step")
@@ -42,6 +42,7 @@ class Plan:
     seconds: float = 60.0
     memory: bool = True
     kernels: bool = False
+    tuning: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
         for number, (workload, mode) in enumerate(jobs):
             progress("measure", number, len(jobs))
             job = Job(workload, mode, 1, Path(name))
-            seconds = _build(job)
+            seconds = _build(job, plan.tuning)
             found += [_measured(Job(workload, mode, threads, job.folder), plan, seconds) for threads in plan.threads]
     machine = _machine()
     return Benchmark(tuple(peaks.measure(machine, threads) for threads in plan.threads), tuple(found))
@@ -98,7 +99,7 @@ def _machine() -> Machine:
     return found
 
 
-def _build(job: Job) -> float:
+def _build(job: Job, tuning: Path | None) -> float:
     """Write the model and its artifact for this host; seconds of the build without a cache."""
     network, outputs = job.workload.network(job.mode)
     (job.folder / "model.onnx").write_bytes(network.model(*outputs).SerializeToString())
@@ -113,6 +114,7 @@ def _build(job: Job) -> float:
             targets=_machine().name,
             inputs=None if job.mode == STEP else job.inputs,
             force=True,
+            tuning=tuning,
             **training,
         )
         return time.perf_counter() - start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
@@ -31,6 +32,41 @@ class Contraction:
         groups = (self.batch, self.rows, self.columns, self.reduce.axes)
         batch, rows, columns, terms = (math.prod(axis.extent for axis in group) for group in groups)
         return batch, rows, columns, terms
+
+    def in_place(self, columns_per_tile: int) -> bool:
+        """Whether b lies in memory as register tiles of so many columns read it, a tile's columns side by side for one
+        term after another: then it need not be packed."""
+        term, columns = self.terms[1], self.columns
+        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None:
+            return False
+        if columns_per_tile > columns[-1].extent or columns[-1].extent % columns_per_tile:
+            return False
+        strides, stride = [(columns[-1], 1)], columns[-1].extent
+        for axis in reversed(self.reduce.axes):
+            strides.append((axis, stride))
+            stride *= axis.extent
+        return all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+
+    @property
+    def row_stride(self) -> int | None:
+        """Elements between the rows' terms in memory, where those of a row lie side by side and rows at one distance:
+        then they need not be packed. None where they do not."""
+        (term, _), rows, terms = self.terms, self.rows, self.reduce.axes
+        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or not rows:
+            return None
+        stride = ix.coefficient(term.offset, rows[-1])
+        if not stride or not _one_axis(term.offset, rows, stride) or not _one_axis(term.offset, terms, 1):
+            return None
+        return stride
+
+
+def _one_axis(offset: Expr, axes: Sequence[Axis], step: int) -> bool:
+    """Whether steps along axes are those along one axis that runs through all of them."""
+    for axis in reversed(axes):
+        if ix.coefficient(offset, axis) != step:
+            return False
+        step *= axis.extent
+    return True
 
 
 def find(kernel: Kernel) -> Contraction | None:

@@ -1,6 +1,6 @@
 """How a kernel is run on a machine: a value beside the kernel, never part of what it computes.
 
-A schedule realises the orders that the kernel states. Any schedule that `legal` accepts gives the same
+A schedule realises the orders that the kernel states. Any schedule that `passes.legality` accepts gives the same
 bits; so it may come from a cost model, a tuning file or a random generator.
 """
 
@@ -16,7 +16,8 @@ class ContractionTile:
     A work item computes `block_m` x `block_n` outputs in register tiles of `rows` x (`vectors` times the
     vector width); it packs both operands a panel at a time, and takes `unroll` terms per turn of the loop.
     With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
-    it is each of its places once.
+    it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
+    unless `packs` has it copied too; the rows' one is copied, unless `rows_in_place` and the terms of a row lie together.
     """
 
     rows: int
@@ -25,6 +26,8 @@ class ContractionTile:
     block_n: int
     unroll: int = 1
     window: bool = False
+    packs: bool = False
+    rows_in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,5 +56,5 @@ class Schedule:
         if self.tile is None:
             return head
         t = self.tile
-        tail = " window=1" if t.window else ""
+        tail = " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place
         return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{tail}"

@@ -29,7 +29,7 @@ class CpuExecutable:
     """A program with its code, buffers and threads. `run` takes and gives flat storage arrays."""
 
     def __init__(self, program: Program, code: Code, scratch: int, threads: int, profile: Array | None = None) -> None:
-        """`profile` is where the code of a profiled program counts its cycles, u64 [calls + 1, threads]."""
+        """`profile` is where the code of a profiled program counts its nanoseconds, u64 [calls + 1, threads]."""
         if threads < 1:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads

@@ -64,6 +64,18 @@ class Profiled(Protocol):
 
 
 @dataclass(frozen=True)
+class Choices:
+    """The schedules that a target can run a kernel by, as text; all of them give the same bits."""
+
+    dimensions: tuple[str, ...]
+    """Ways in which schedules differ, in the order in which tuning tries them."""
+    variants: Callable[[str, Kernel, str], tuple[str, ...]]
+    """Those that differ from a kernel's schedule along one dimension."""
+    refusal: Callable[[Kernel, str], str | None]
+    """Why a kernel cannot have a schedule, or None."""
+
+
+@dataclass(frozen=True)
 class CodeTarget:
     """Code generation for one machine. All of it is pure: the same bytes on every build host, in any process."""
 
@@ -82,6 +94,8 @@ class CodeTarget:
     """From a kernel's text and its schedule to code."""
     compile_program: Callable[[Program, Sequence[str]], bytes]
     """From a program and its kernels' schedules to the code that calls them."""
+    choices: Choices | None = None
+    """What may be tuned; None: each kernel has the one schedule."""
 
 
 @dataclass(frozen=True, eq=False)

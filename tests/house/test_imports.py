@@ -17,11 +17,11 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.frontend", "repro.autodiff", "repro.train_step", "passes"}),
     frozenset({"repro.targets", "repro.runtime"}),
     frozenset({"repro.artifact", "manifests"}),
-    frozenset({"repro.training", "repro.audit"}),
-    frozenset({"repro.driver", "repro.driver_audit"}),
+    frozenset({"repro.training", "repro.audit", "repro.tuning"}),
+    frozenset({"repro.driver", "repro.driver_audit", "repro.driver_tune"}),
     frozenset({"repro"}),
     frozenset({"repro.bench", "repro.arguments", "repro.progress", "repro.tables", "proofs"}),
-    frozenset({"repro.cli_audit", "repro.cli_training", "repro.cli_bench", "repro.cli"}),
+    frozenset({"repro.cli_audit", "repro.cli_training", "repro.cli_bench", "repro.cli_tune", "repro.cli"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""
 

@@ -24,7 +24,7 @@ def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -
 
 
 def compile_program(program: Program, schedules: Sequence[Schedule], machine: Machine, profile: bool = False) -> bytes:
-    """The ELF object of a program; it calls the kernels' objects by symbol. `profile`: it counts its cycles."""
+    """The ELF object of a program; it calls the kernels' objects by symbol. `profile`: it takes its time."""
     return toolchain.object_code(programs.emit(program, schedules, machine, profile), machine)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes import legality
+from passes import variants as tuning
 from passes.row_blocks import Limits, row_blocks
 from passes.schedule import schedule
 from repro.ir.loops import Kernel
@@ -13,7 +15,7 @@ from repro.ir.types import Array
 from repro.machines import CPUS, Machine
 from repro.runtime.session import CpuExecutable
 from repro.targets.cpu import code, host
-from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
+from repro.targets.protocol import Choices, CodeTarget, CompiledProgram, Family, Runner
 
 OBJECT_TYPE = "application/vnd.repro.object.v1+elf"
 THREADS = (1, 2, 5)
@@ -56,7 +58,25 @@ def _code_target(machine: Machine) -> CodeTarget:
     def calls(program: Program, schedules: Sequence[str]) -> bytes:
         return compile_program(program, schedules, machine)
 
-    return CodeTarget(machine.name, machine.digest, OBJECT_TYPE, ".o", shape, schedule_text, compile_kernel, calls)
+    made = (machine.name, machine.digest, OBJECT_TYPE, ".o", shape, schedule_text, compile_kernel, calls)
+    return CodeTarget(*made, choices=_choices(machine))
+
+
+def _choices(machine: Machine) -> Choices:
+    def variants(dimension: str, kernel: Kernel, chosen: str) -> tuple[str, ...]:
+        found = tuning.variants(dimension, kernel, machine, parse_schedule(chosen))
+        return tuple(each.text for each in found)
+
+    return Choices(tuple(tuning.DIMENSIONS), variants, refusal)
+
+
+def refusal(kernel: Kernel, text: str) -> str | None:
+    """Why the kernel cannot have the schedule, or None."""
+    try:
+        found = parse_schedule(text)
+    except ValueError as error:
+        return str(error)
+    return legality.refusal(kernel, found) if found.text == text else f"not a schedule: {text!r}"
 
 
 def _runner(machine: Machine) -> Runner:

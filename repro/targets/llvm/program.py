@@ -9,7 +9,6 @@ context is the only thing the function knows of its host; its layout stands here
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from repro.ir.program import LOCAL, Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.schedule import Schedule
@@ -26,13 +25,15 @@ PROFILE = 216
 CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
 this barrier decided to stop, i32 threads asleep, ptr to the table of buffer pointers, ptr to scratch memory,
-i64 bytes of it per thread; ptr to the cycles of a profiled program (see `emit`). Zero everywhere before a run but for
+i64 bytes of it per thread; ptr to the times of a profiled program (see `emit`). Zero everywhere before a run but for
 the last four."""
 
 OPERATIONS_BETWEEN_STOPS = 1 << 28
 """Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
 
 _SPINS = 4000
+_THREAD_TIME = 3
+"""CLOCK_THREAD_CPUTIME_ID of clock_gettime(2)."""
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 _DECLARE_PAUSE = {
@@ -60,7 +61,7 @@ _FLOAT_MODE = {
 def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, profile: bool = False) -> str:
     """The LLVM module (text) of a program; its kernels are external symbols.
 
-    With `profile` each thread adds the cycles of its share of each call to an i64 [calls + 1, threads], calls as
+    With `profile` each thread adds the nanoseconds of its share of each call to an i64 [calls + 1, threads], calls as
     `repro.ir.program.walk` meets them, the last row for the whole run. Such code is for measuring: no artifact has it.
     """
     architecture = machine.triple.split("-", 1)[0]
@@ -73,7 +74,7 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     f.line("%mine = mul i64 %stride, %thread")
     f.line("%local = getelementptr i8, ptr %scratchbase, i64 %mine")
     f.line(f"%scratch = getelementptr i8, ptr %local, i64 {program.local_bytes}")
-    steps = _Profiled(f, program, schedules, architecture) if profile else _Steps(f, program, schedules)
+    steps = _Profiled(f, program, schedules) if profile else _Steps(f, program, schedules)
     steps.whole()
     last = f.block
     f.line("br label %finish")
@@ -254,15 +255,13 @@ class _Steps:
 
 
 class _Profiled(_Steps):
-    """The same steps with the cycles of each."""
+    """The same steps with the time that each takes of its thread: what else the machine runs does not count."""
 
-    _CYCLES: ClassVar[dict[str, str]] = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
-
-    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule], architecture: str) -> None:
+    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
         super().__init__(f, program, schedules)
-        self.counter = self._CYCLES[architecture]
         self.calls = 0
-        f.declared[f"declare i64 @{self.counter}()"] = None
+        self.time = f.alloca("[2 x i64]")
+        f.declared["declare i32 @clock_gettime(i32, ptr)"] = None
 
     def whole(self) -> None:
         begin = self.now()
@@ -283,7 +282,12 @@ class _Profiled(_Steps):
         self.add(number, begin)
 
     def now(self) -> Val:
-        return self.f.let(f"call i64 @{self.counter}()", I64)
+        """Nanoseconds of the thread's own time."""
+        f = self.f
+        f.line(f"call i32 @clock_gettime(i32 {_THREAD_TIME}, ptr {self.time})")
+        seconds = f.let(f"load i64, ptr {self.time}", I64)
+        place = f.let(f"getelementptr i64, ptr {self.time}, i64 1", I64)
+        return f.add(f.scaled(seconds, 10**9), f.let(f"load i64, ptr {place.text}", I64))
 
     def add(self, row: int, begin: Val) -> None:
         f = self.f
