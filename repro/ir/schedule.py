@@ -17,7 +17,7 @@ class ContractionTile:
     vector width); it packs both operands a panel at a time, and takes `unroll` terms per turn of the loop.
     With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
     it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
-    unless `packs` has it copied too; that of the rows is copied, unless `rows_in_place` and the terms of one lie together.
+    unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together.
     """
 
     rows: int
