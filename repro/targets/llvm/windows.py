@@ -87,7 +87,10 @@ class WindowItem(Item):
             f.loop(integer(0), units, 1, (), in_term_unit)
             return ()
 
+        if window.term_units:
+            self.body.ahead = (window.term_units[-1], 1)
         f.loop(integer(0), self.row_units, 1, (), in_row_unit)
+        self.body.ahead = None
         return finite
 
     def _at_unit(self, axes: Sequence[Axis], unit: Val, outer: Scope) -> Scope:
