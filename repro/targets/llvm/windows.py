@@ -25,6 +25,8 @@ WRITTEN_OUT = 9
 """Terms that stand in the code one after another: up to those of a window of 3 by 3."""
 WRITTEN_TILES = 4
 """Tiles of a line that are each written out, so that absent terms can be left out of them."""
+AHEAD_ROWS = 64
+"""Rows ahead of which what an epilogue reads is asked for."""
 TURN = 4
 """Terms to a turn of a loop over more."""
 
@@ -323,7 +325,9 @@ class WindowItem(Item):
             self.chunks(self.rows, width, Val("true", BOOL), chunk)
             return ()
 
+        self.body.ahead = (axes[-1], AHEAD_ROWS)
         f.loop(integer(0), self.columns, width, (), square)
+        self.body.ahead = None
 
     def _column(self, lanes: Scope, column: Val, total: Val) -> None:
         f, axes = self.f, self.contraction.columns
