@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
-.PHONY: help setup demo test test-full lint format bench prove prove-doubles bless cross-host lock wheel clean
+.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles bless cross-host lock wheel clean
 
 help: ## the list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,9 @@ $(STAMP): requirements.lock requirements-models.lock pyproject.toml
 	@touch $@
 
 setup: $(STAMP) ## make .venv and install
+
+ptxas: $(STAMP) ## NVIDIA's assembler from the package index, for tests of GPU code where there is no CUDA toolkit
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-ptxas.lock
 
 demo: $(STAMP) ## build a real model, verify it, run it, show the result
 	$(VENV)/bin/repro build golden/digits_mlp/forward.onnx -o build/demo/digits_mlp.repro --inputs golden/digits_mlp/inputs.npz --force
@@ -56,6 +59,9 @@ bench: $(STAMP) ## speed, memory and build time beside PyTorch and ONNX Runtime;
 prove: $(STAMP) ## elementary functions in f32, every input: make prove [FUNCTION=tanh]
 	$(PY) -m proofs $(FUNCTION)
 
+prove-roads: $(STAMP) ## that second roads to f32 functions give the proven results, every input: [FUNCTION=tanh]
+	$(PY) -m proofs.roads $(FUNCTION)
+
 prove-doubles: $(STAMP) ## worst errors of the f64 functions, over 10^8 points each: [FUNCTION=tanh]
 	$(PY) -m proofs.doubles $(FUNCTION)
 
@@ -70,6 +76,8 @@ lock: ## resolve requirements.lock again (needs uv)
 		pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --group models --no-deps --generate-hashes --no-header \
 		--no-annotate --no-emit-index-url -o requirements-models.lock
+	uv pip compile --universal --python-version 3.11 --group ptxas --no-deps --generate-hashes --no-header \
+		--no-annotate --no-emit-index-url -o requirements-ptxas.lock
 
 wheel: $(STAMP) ## build the wheel into dist/
 	$(PY) -m build --wheel --no-isolation

@@ -64,6 +64,18 @@ def gpt_step(sizes: dict[str, int]) -> Step:
     return Step(_program(entry), tuple(slot.initial for slot in entry.parameters), net.weights)
 
 
+def convolution_step() -> Program:
+    """The training step of two 3 x 3 convolutions, 64 to 64 and 64 to 128 channels, on 32 images of 56 x 56."""
+    net = Network("convolutions")
+    x = net.input("x", (32, 64, 56, 56))
+    first, second = net.weight("first", (64, 64, 3, 3)), net.weight("second", (128, 64, 3, 3))
+    x = net.node("Relu", net.node("Conv", x, first, pads=[1] * 4))
+    x = net.node("GlobalAveragePool", net.node("Conv", x, second, pads=[1] * 4))
+    output = net.linear("fc", net.node("Flatten", x), 128, 16)
+    options = training_of({"loss": "softmax_cross_entropy", "optimizer": "sgd", "learning_rate": 1e-3})
+    return _program(train_step(import_model(load_model(net.model(output)), {}, {}, None, 0), options).entry)
+
+
 def _node(operator: str, **attributes: Any) -> Callable[..., str]:
     return lambda net, *inputs: net.node(operator, *inputs, **attributes)
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu_static [--chip sm_80] [--device A100] [--layers 12] [--markdown]
 
-Every kernel of the cases and of a GPT's training step is emitted and assembled by ptxas (which must be on the PATH).
+Every kernel of the cases and of training steps is emitted and assembled by ptxas (of a CUDA toolkit, or `make ptxas`).
 The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass). A floor is
 the least time by bytes and operations (repro.targets.gpu.floor): no measurement, and no promise.
 """
@@ -10,7 +10,6 @@ the least time by bytes and operations (repro.targets.gpu.floor): no measurement
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,15 +17,20 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gpu_cases import CASES, GPT, gpt_step
-from repro.ir.loops import Kernel
+from benchmarks.gpu_cases import CASES, GPT, convolution_step, gpt_step
+from repro.ir import index as ix
+from repro.ir.contraction import find
+from repro.ir.loops import BufferParameter, Expr, Kernel, Rarely, Store, apply, const, load
 from repro.ir.program import Call, Program, walk
+from repro.ir.types import F32
 from repro.machines import SM_80
 from repro.machines.devices import DEVICES, Device
-from repro.targets.gpu import GpuKernel, emit
+from repro.numerics.elementary import FUNCTIONS, single
+from repro.numerics.elementary.value import Value
+from repro.targets.gpu import GpuKernel, emit, plain
 from repro.targets.gpu.floor import work
-from repro.targets.gpu.ptxas import Resources, assemble
-from repro.targets.gpu.sass import hottest_loop
+from repro.targets.gpu.ptxas import Resources, assemble, installed
+from repro.targets.gpu.sass import Counts, counts, hottest_loop
 
 COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "floor", "bound")
 
@@ -72,6 +76,15 @@ def case_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
             yield measured(f"{case.name}: {case.what}", kernel, ptxas, chip, device)
 
 
+def convolution_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
+    """Forward, input gradient and weight gradients."""
+    for kernel in convolution_step().kernels:
+        found = find(kernel)
+        if found is not None and min(found.extents[1:]) >= 64:
+            batch, rows, columns, terms = found.extents
+            yield measured(f"{batch} of {rows} x {columns}, K = {terms}", kernel, ptxas, chip, device)
+
+
 def step_rows(program: Program, ptxas: str, chip: str, device: Device) -> list[tuple[int, Row]]:
     """Calls of each kernel of a program, and the kernel; those with the most time in their floors first."""
     calls = [0] * len(program.kernels)
@@ -82,13 +95,45 @@ def step_rows(program: Program, ptxas: str, chip: str, device: Device) -> list[t
     return sorted(zip(calls, rows, strict=True), key=lambda pair: -pair[0] * pair[1].floor)
 
 
-def show(title: str, rows: list[tuple[str, ...]], markdown: bool) -> None:
+ELEMENTS = 1 << 26
+ROADS = ("function", "road", "f64", "others", "A100", "RTX4090")
+
+
+def road_rows(ptxas: str) -> Iterator[tuple[str, ...]]:
+    """Each function that has two roads by both: instructions of an element where its rounding is decided at once, and
+    the time that issuing them for 2^26 elements takes at least."""
+    for name, function in FUNCTIONS.items():
+        if name not in single.SEQUENCES:
+            continue
+        for road, sequence in (("f64", function), ("f32", lambda x, name=name: _common(name, x))):
+            axis = ix.axis(0, ELEMENTS)
+            buffers = (BufferParameter(F32, ELEMENTS, False), BufferParameter(F32, ELEMENTS, True))
+            kernel = Kernel(buffers, (), (axis,), 0, (Store(1, axis, sequence(load(F32, 0, axis))),))
+            code = plain.emit(kernel, SM_80)
+            used = counts(assemble(code.ptx, ptxas, "sm_86").cubin, code.launches[0].symbol)
+            times = [f"{_issued(used, DEVICES[device]) * 1e6:.0f} us" for device in ("A100", "RTX4090")]
+            yield (name, road, str(used.f64), str(used.others), *times)
+
+
+def _common(name: str, x: Expr) -> Expr:
+    """The second road without its seldom side."""
+    road = single.SEQUENCES[name](Value(x)).expr
+    assert isinstance(road, Rarely)
+    return apply("select", road.condition, const(F32, 0), road.common)
+
+
+def _issued(used: Counts, device: Device) -> float:
+    """Seconds: an instruction is half of what data sheets count for an fma."""
+    return 2 * ELEMENTS * max((used.f64 + used.others) / device.f32, used.f64 / device.f64)
+
+
+def show(title: str, rows: list[tuple[str, ...]], markdown: bool, columns: tuple[str, ...] = COLUMNS) -> None:
     if markdown:
-        lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+        lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in rows]
         sys.stdout.write(f"\n{title}\n\n" + "\n".join(lines) + "\n")
         return
-    table = Table(*COLUMNS, title=title)
+    table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
@@ -102,12 +147,15 @@ def main(words: list[str]) -> int:
     parser.add_argument("--most", type=int, default=16, help="kernels of the step to show")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args(words)
-    ptxas, device = shutil.which("ptxas"), DEVICES[options.device]
+    ptxas, device = installed(), DEVICES[options.device]
     if ptxas is None:
-        sys.stderr.write("ptxas is not on the PATH: there is nothing to report\n")
+        sys.stderr.write("ptxas is not installed: there is nothing to report\n")
         return 3
     rows = [row.cells for row in case_rows(ptxas, options.chip, device)]
     show(f"cases, {options.chip}, floors on {device.name}", rows, options.markdown)
+    steps = [row.cells for row in convolution_rows(ptxas, options.chip, device)]
+    show("a training step of two convolutions: its contractions", steps, options.markdown)
+    show("elementary functions, 2^26 elements", list(road_rows(ptxas)), options.markdown, ROADS)
     step = step_rows(gpt_step({**GPT, "layers": options.layers}).program, ptxas, options.chip, device)
     shown = [(f"{calls} calls", *row.cells[1:]) for calls, row in step[: options.most]]
     title = f"GPT step, {options.layers} layers: the {len(shown)} kernels with most in their floors"

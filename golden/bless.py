@@ -27,11 +27,12 @@ def cases() -> dict[str, dict[str, Any]]:
     return json.loads((HERE / "cases.json").read_text())
 
 
-def build(case: dict[str, Any], out: Path, targets: Sequence[str] = ("cpu",)) -> repro.LoadedArtifact:
-    """Build one case into a new folder."""
+def build(case: dict[str, Any], out: Path, targets: Sequence[str] | None = None) -> repro.LoadedArtifact:
+    """Build one case into a new folder, for the case's own targets if none are given."""
+    chosen: Sequence[str] = case.get("targets", ["cpu"]) if targets is None else targets
     inputs = repro.read_npz(HERE / case["inputs"]) if "inputs" in case else None
     bind, training = case.get("bind", {}), case.get("training", {})
-    return repro.build(HERE / case["model"], out, bind=bind, targets=targets, inputs=inputs, **training)
+    return repro.build(HERE / case["model"], out, bind=bind, targets=chosen, inputs=inputs, **training)
 
 
 def entries(case: dict[str, Any], bind: dict[str, int] | None = None) -> tuple[EntryGraph, ...]:
@@ -57,13 +58,14 @@ def main(words: list[str]) -> int:
     options.add_argument(
         "--only-build", type=Path, metavar="DIR", help="build the one case named into DIR; bless nothing"
     )
-    options.add_argument("--targets", default="cpu", metavar="LIST", help="of --only-build")
+    options.add_argument("--targets", metavar="LIST", help="of --only-build (default: the case's)")
     options.add_argument("names", nargs="*", help="cases (default: all)")
     chosen = options.parse_args(words)
     table = cases()
     if chosen.only_build is not None:
         (name,) = chosen.names
-        sys.stdout.write(f"{name}: {build(table[name], chosen.only_build, chosen.targets.split(',')).id}\n")
+        targets = chosen.targets.split(",") if chosen.targets else None
+        sys.stdout.write(f"{name}: {build(table[name], chosen.only_build, targets).id}\n")
         return 0
     for name in chosen.names or table:
         with tempfile.TemporaryDirectory() as folder:

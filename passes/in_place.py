@@ -41,6 +41,14 @@ class _Draft:
             for slot, output in updates
         ]
         self.touched = [touches(program, step) for step in program.steps]
+        self.readers: dict[int, list[int]] = {}
+        self.writers: dict[int, list[int]] = {}
+        """The steps that read and that write each buffer."""
+        for at, touched in enumerate(self.touched):
+            for buffer in touched.read:
+                self.readers.setdefault(buffer, []).append(at)
+            for buffer in touched.written:
+                self.writers.setdefault(buffer, []).append(at)
 
     def _parameter(self, known: int | None, slot: int, output: int) -> int:
         """The buffer of a parameter; one that no kernel reads had none."""
@@ -71,7 +79,7 @@ class _Draft:
 
     def moved(self, update: Update) -> frozenset[int] | None:
         """The call that writes the next value and all that read it, if they can go into the commit."""
-        writers = [at for at, touched in enumerate(self.touched) if update.output in touched.written]
+        writers = self.writers.get(update.output, [])
         if len(writers) != 1 or self.elementwise(writers[0], {update.output: update.parameter}) is None:
             return None
         found, fresh = {writers[0]}, set(self.touched[writers[0]].written)
@@ -90,9 +98,9 @@ class _Draft:
             body = None if at in found else self.elementwise(at)
             if body is None or any(self.buffers[buffer].role != TEMPORARY for buffer in body.written):
                 continue
-            readers = {other for other, touched in enumerate(self.touched) if touched.read & body.written}
-            writers = [other for other, touched in enumerate(self.touched) if touched.written & body.written]
-            if writers == [at] and readers and readers <= found and self._no_larger(body, found):
+            readers = {other for buffer in body.written for other in self.readers.get(buffer, ())}
+            writers = {other for buffer in body.written for other in self.writers.get(buffer, ())}
+            if writers == {at} and readers and readers <= found and self._no_larger(body, found):
                 found.add(at)
         return frozenset(found)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from passes.rename import renumber_buffers, renumber_scalars, rewritten
 from repro.ir import index as ix
@@ -28,19 +29,19 @@ class Elementwise:
     touches: Mapping[int, int] = field(default_factory=dict[int, int])
     """How many of the program's calls that it stands for touch each buffer."""
 
-    @property
+    @cached_property
     def roots(self) -> tuple[Expr, ...]:
         return tuple(expr for store in self.stores for expr in store.expressions)
 
-    @property
+    @cached_property
     def loads(self) -> tuple[Load, ...]:
         return tuple(expr for expr in topological(self.roots) if isinstance(expr, Load))
 
-    @property
+    @cached_property
     def read(self) -> frozenset[int]:
         return frozenset(each.buffer for each in self.loads)
 
-    @property
+    @cached_property
     def written(self) -> frozenset[int]:
         return frozenset(store.buffer for store in self.stores)
 

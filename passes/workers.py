@@ -55,13 +55,18 @@ class Division:
     end: Graph
 
 
-def divide(graph: Graph, shards: int, workers: int) -> Division:
-    """A step of `shards` virtual shards for so many workers. Raises ReproError where it cannot be cut so."""
+def check_shares(shards: int, workers: int) -> None:
+    """Raises ReproError where so many workers cannot share so many virtual shards out."""
+    if shards < 2:
+        raise ReproError("the step has no virtual shards to share out", found=str(shards), next="build with --shards V")
     if workers < 1 or workers & (workers - 1) or shards % workers:
         expected = f"a power of two that divides {shards}, the number of virtual shards"
         raise ReproError("the workers cannot share the shards out", found=str(workers), expected=expected)
-    if shards < 2:
-        raise ReproError("the step has no virtual shards to share out", found=str(shards), next="build with --shards V")
+
+
+def divide(graph: Graph, shards: int, workers: int) -> Division:
+    """A step of `shards` virtual shards for so many workers. Raises ReproError where it cannot be cut so."""
+    check_shares(shards, workers)
     users, nodes = _users(graph), frozenset(graph.nodes)
     totals, stages = list[Value](), list[Stage]()
     for loop in graph.nodes:

@@ -49,6 +49,8 @@ def _train_parser(commands: Any) -> None:
     made.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, if there is one")
     made.add_argument("--target", default="cpu", metavar="NAME")
     made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
+    shared = "simulated chips that share the virtual shards (--target tpu-sim)"
+    made.add_argument("--chips", type=count, default=1, metavar="N", help=shared)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -78,7 +80,7 @@ _BISECT = ("artifact", "data", "left_checkpoint", "right_checkpoint", "left_targ
 _TRAIN = (
     "epochs", "steps", "batch", "last", "seed", "validation", "evaluate_every", "checkpoint", "checkpoint_every",
     "keep", "trace", "trace_state_every", "trace_tensors", "trace_nodes_every", "trace_nodes_at", "metrics",
-    "resume", "target", "threads",
+    "resume", "target", "threads", "chips",
 )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -29,6 +28,7 @@ from repro.errors import EXIT_GOOD, ReproError
 from repro.frontend import load_source
 from repro.frontend.training_info import initialised
 from repro.ir.types import Array
+from repro.targets.gpu import ptxas
 from repro.targets.tpu_sim.chips import chip
 from repro.targets.tpu_sim.estimate import estimate, exact
 from repro.train_step import TrainOptions, training_of
@@ -254,6 +254,7 @@ def train(
     resume: bool = False,
     target: str = "cpu",
     threads: int | None = None,
+    chips: int = 1,
     progress: Callable[[TrainingStep], None] | None = None,
 ) -> Trained:
     """Train an artifact that was built with a loss, until it has gone `epochs` or `steps` from its beginning.
@@ -262,8 +263,8 @@ def train(
     follows from `seed`; `last` says whether what does not fill a batch is dropped or padded. Checkpoints go into the
     folder `checkpoint`, the newest `keep` stay; `resume` goes on from the newest to the same bits as an unbroken run.
     `trace` names a file for a line of each step; `trace_nodes_every` and `trace_nodes_at` say in which steps it has the
-    digest of each node's value. Ctrl-C ends the run after the step, with a checkpoint. Raises ReproError. See
-    docs/training.md.
+    digest of each node's value. `chips` share the step's virtual shards on a target that simulates several. Ctrl-C ends
+    the run after the step, with a checkpoint. Raises ReproError. See docs/training.md.
     """
     settings = Settings(
         checkpoint=Path(checkpoint),
@@ -284,6 +285,7 @@ def train(
         resume=resume,
         target=target,
         threads=threads,
+        chips=chips,
     )
     held_out = None if validation is None else _arrays(validation)
     with _interrupts() as stopped:
@@ -438,7 +440,7 @@ def inspect_kernel(
     path: str | Path, kernel: str, target: str = "gpu", device: str = "A100", record: str | Path | None = None
 ) -> dict[str, Json]:
     """One kernel of an artifact: loops, code, what ptxas says (where it is on the PATH), and a device's least time."""
-    return kernel_view.inspect_kernel(Path(path), kernel, target, device, shutil.which("ptxas"), record)
+    return kernel_view.inspect_kernel(Path(path), kernel, target, device, ptxas.installed(), record)
 
 
 def diff(left: str | Path, right: str | Path) -> tuple[Difference, ...]:

@@ -13,7 +13,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from repro.artifact.canonical import encode, sha256
@@ -31,7 +32,7 @@ class Key:
 
     parts: tuple[tuple[str, str], ...]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return hashlib.sha256(encode([list(part) for part in self.parts])).hexdigest()
 
@@ -50,6 +51,8 @@ class Cache:
 
     folder: Path
     limit: int = DEFAULT_LIMIT
+    added: list[Key] = field(default_factory=list[Key], compare=False)
+    """What was put here by this process, in order."""
 
     def get(self, key: Key) -> bytes | None:
         path = self._path(key)
@@ -77,11 +80,14 @@ class Cache:
                 file.write(hashlib.sha256(payload).digest())
                 file.write(payload)
             Path(temporary).replace(path)
+            self.added.append(key)
         except OSError as error:
             log.warning("the build cache cannot be written: %s", error)
 
     def trim(self) -> None:
-        """Remove the least recently used entries until the limit holds."""
+        """Remove the least recently used entries until the limit holds, if anything was added since it did."""
+        if not self.added:
+            return
         entries = sorted(self._entries(), key=lambda entry: (entry[1].st_mtime_ns, entry[0]))
         total = sum(status.st_size for _, status in entries)
         for path, status in entries:

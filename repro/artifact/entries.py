@@ -11,6 +11,7 @@ from repro.artifact.canonical import sha256
 from repro.artifact.config import CompiledEntry, CompiledKernel, Entry, GoldenRun, Pass, Passes, Tensor, Value
 from repro.artifact.layout import Layer
 from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, PROGRAM_TYPE, TENSOR_TYPE
+from repro.artifact.workers import cores
 from repro.frontend import EntryGraph
 from repro.ir.program import Program
 from repro.ir.text import print_graph
@@ -140,9 +141,10 @@ def golden_run(
 ) -> tuple[GoldenRun, tuple[Layer, ...]]:
     """One run from the initial state: outputs, and the state after it if the entry has any."""
     progress(f"golden run of {built.name}", 0, 1)
-    with built.session(target, 1) as session:
+    with built.session(target, cores()) as session:
         outputs = session.run(inputs)
-        state = {name: session.state[name] for name in updated(built.source)}
+        after = session.state_views()
+        state = {name: after[name].copy() for name in updated(built.source)}
     progress(f"golden run of {built.name}", 1, 1)
     made: list[Layer] = []
 

@@ -143,10 +143,11 @@ def _fill(artifact: Artifact, folder: Path) -> None:
     for part in ("blobs", "blobs/sha256"):
         files.make_folder(folder / part)
     for digest, data in sorted(artifact.blobs.items()):
-        files.write_file(blob_path(folder, digest), data, files.READ_ONLY)
-    files.write_file(folder / "oci-layout", LAYOUT_FILE, files.READ_WRITE)
-    files.write_file(folder / "index.json", _index_bytes(artifact), files.READ_WRITE)
-    files.write_file(folder / "artifact.json", artifact.manifest_bytes, files.READ_WRITE)
+        files.write_new(blob_path(folder, digest), data, files.READ_ONLY)
+    files.write_new(folder / "oci-layout", LAYOUT_FILE, files.READ_WRITE)
+    files.write_new(folder / "index.json", _index_bytes(artifact), files.READ_WRITE)
+    files.write_new(folder / "artifact.json", artifact.manifest_bytes, files.READ_WRITE)
+    files.sync_all(folder)
 
 
 def _index_bytes(artifact: Artifact) -> bytes:

@@ -20,7 +20,7 @@ from repro.ir.parse_program import parse_program
 from repro.ir.program import Program
 from repro.ir.types import Array, parse_type, to_storage
 from repro.targets import registry
-from repro.targets.protocol import REFERENCE, CompiledProgram, Runner
+from repro.targets.protocol import REFERENCE, CompiledProgram, Runner, SharedStep
 from repro.train_step import TrainOptions, training_of
 
 
@@ -92,23 +92,34 @@ class LoadedArtifact:
             raise ReproError(f"the artifact has no entry '{name}'", expected=", ".join(self.entries))
         return found
 
-    def session(self, entry: str = "infer", target: str = "cpu", threads: int | None = None) -> sessions.Session:
-        """A session of an entry on a target; `threads` is one for each core unless given.
+    def session(
+        self, entry: str = "infer", target: str = "cpu", threads: int | None = None, chips: int = 1
+    ) -> sessions.Session:
+        """A session of an entry on a target; `threads` is one for each core unless given. A training step built with
+        virtual shards may run on several simulated `chips`.
 
         Raises ReproError for an entry or a target that the artifact does not have, or that does not run here.
         """
         found = self._entry(entry)
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
-        if target == REFERENCE:
+        if target == REFERENCE and chips == 1:
             return sessions.Session(found, self._reference(entry), parameters)
         values = [tensors.from_bytes(self._stored.by_digest(weight.digest), weight.type) for weight in weights]
         stored = [
             to_storage(array, kind.type.dtype).reshape(-1) for array, kind in zip(values, parameters, strict=True)
         ]
         runner = self.runner(target)
-        executable = runner.open(self.compiled(entry, target), stored, threads or cores())
+        if chips == 1:
+            executable = runner.open(self.compiled(entry, target), stored, threads or cores())
+        else:
+            executable = runner.open_shared(self._shared(found), stored, chips)
         return sessions.Session(found, executable, parameters)
+
+    def _shared(self, entry: Entry) -> SharedStep:
+        source, training = self.entry_graph(entry.name), self.training
+        shards = training.shards if training is not None and source.updates else 1
+        return SharedStep(source.graph, source.updates, shards, len(entry.index_checks))
 
     def compiled(self, entry: str, target: str = "cpu") -> CompiledProgram:
         """The code that came with the artifact for an entry and a runner. Raises ReproError as `session` does."""

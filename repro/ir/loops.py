@@ -371,10 +371,10 @@ class Kernel:
         """sha256 (hex) of the text form: equal kernels share code."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    @property
-    def expressions(self) -> Iterator[Expr]:
+    @cached_property
+    def expressions(self) -> tuple[Expr, ...]:
         """Every expression once, operands before users."""
-        return topological(root for store in self.stores for root in store.expressions)
+        return tuple(topological(root for store in self.stores for root in store.expressions))
 
 
 def topological(roots: Iterable[Expr]) -> Iterator[Expr]:

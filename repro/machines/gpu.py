@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from repro.machines.machine import Machine
 
-SM_80 = Machine(
+
+@dataclass(frozen=True, kw_only=True)
+class GpuMachine(Machine):
+    """What else there is to know of a GPU.
+
+    `multiprocessors` is the number on the chip that tiles are chosen for; each issues `schedulers` instructions in a
+    cycle, one of a warp, and has `register_file` registers of 32 bits for its threads.
+    """
+
+    multiprocessors: int
+    f64_cost: int
+    """Times as long as an operation in f32 that one in f64 takes."""
+    schedulers: int = 4
+    register_file: int = 65536
+
+
+SM_80 = GpuMachine(
     name="gpu/sm_80",
     triple="nvptx64-nvidia-cuda",
     cpu="sm_80",
@@ -16,4 +34,9 @@ SM_80 = Machine(
     l1_bytes=128 << 10,
     l2_bytes=40 << 20,
     reduction_lanes=1,
+    multiprocessors=132,
+    f64_cost=2,
 )
+"""Code for compute capability 8.0 and all later ones, in sizes for the SXM forms of H100 and H200."""
+GRAPHICS = replace(SM_80, name="gpu/graphics", multiprocessors=128, f64_cost=64)
+"""The same for chips with one f64 unit to 64 of f32, in sizes for an RTX 4090."""

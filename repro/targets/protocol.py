@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.ir.graph import Graph
 from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.ir.types import Array
@@ -110,6 +111,17 @@ class CompiledProgram:
 
 
 @dataclass(frozen=True)
+class SharedStep:
+    """A training step whose virtual shards several devices share."""
+
+    graph: Graph
+    updates: tuple[tuple[int, int], ...]
+    shards: int
+    checks: int
+    """Reports of indices that an executable of the step gives."""
+
+
+@dataclass(frozen=True)
 class Runner:
     """What runs a target's code here."""
 
@@ -124,6 +136,9 @@ class Runner:
     """The numbers of threads that bits are verified with; one alone where threads are not the user's to choose."""
     limit: int | None = None
     """Scalar operations of a program up to which `verify` runs it unasked; None: any."""
+    share: Callable[[SharedStep, Sequence[Array], int], Executable] | None = None
+    """(step, flat parameters, devices): the step on several devices, each with its part of the shards; None: it runs on
+    one."""
     device: Callable[[], Mapping[str, str | int]] | None = None
     """What the hardware behind it says of itself; None: there is none, so no record of a device is written of it."""
 
@@ -133,6 +148,17 @@ class Runner:
         if reason is not None:
             raise ReproError(f"target {self.name} does not run here", found=reason, exit_code=EXIT_INCOMPLETE)
         return self.load(compiled, parameters, threads)
+
+    def open_shared(self, step: SharedStep, parameters: Sequence[Array], devices: int) -> Executable:
+        """A step ready to run on several devices. Raises ReproError where the target or the step is for one."""
+        if self.share is None:
+            raise ReproError(
+                f"target {self.name} runs a step on one device", found=str(devices), next="--target tpu-sim"
+            )
+        reason = self.obstacle()
+        if reason is not None:
+            raise ReproError(f"target {self.name} does not run here", found=reason, exit_code=EXIT_INCOMPLETE)
+        return self.share(step, parameters, devices)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Settings:
     resume: bool = False
     target: str = "cpu"
     threads: int | None = None
+    chips: int = 1
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -114,7 +115,7 @@ def train(
     """
     run = _Run(artifact, arrays, settings, cache)
     with contextlib.ExitStack() as stack:
-        session = stack.enter_context(artifact.session(TRAIN_STEP, settings.target, settings.threads))
+        session = stack.enter_context(artifact.session(TRAIN_STEP, settings.target, settings.threads, settings.chips))
         evaluator = None
         if validation is not None:
             evaluator = open_evaluator(artifact, validation, settings.target, settings.threads)

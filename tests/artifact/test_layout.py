@@ -14,7 +14,7 @@ import pytest
 
 from repro.artifact.canonical import decode
 from repro.artifact.config import Config, from_json, to_json
-from repro.artifact.files import write_file
+from repro.artifact.files import write_new
 from repro.artifact.layout import write
 from repro.artifact.reading import open_artifact
 from repro.errors import ReproError
@@ -100,9 +100,9 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     def full(path: Path, *_: object) -> None:
         if path.name == "artifact.json":
             raise OSError(28, "No space left on device")
-        write_file(path, b"", 0o444)
+        write_new(path, b"", 0o444)
 
-    monkeypatch.setattr("repro.artifact.files.write_file", full)
+    monkeypatch.setattr("repro.artifact.files.write_new", full)
     with pytest.raises(ReproError, match="cannot be written"):
         write(sample_artifact(weight=b"1234"), folder, force=True)
     assert tree(folder) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from repro import cli, driver
 from repro.errors import ReproError
 from repro.machines.devices import DEVICES
 from repro.targets.gpu.floor import work
+from repro.targets.gpu.ptxas import installed
 from tests.cli.conftest import INPUTS, MODEL
 from tests.targets.test_contraction_tiles import matmul
 
@@ -43,7 +43,7 @@ def test_every_kernel_is_shown(artifact: Path, capsys: pytest.CaptureFixture[str
         assert cli.main(["inspect", str(artifact), "--kernel", digest, "--json", "--device", "H100"]) == 0
         content = json.loads(capsys.readouterr().out)
         assert content["floor"]["device"] == "H100" and content["floor"]["nanoseconds"] > 0
-        if shutil.which("ptxas"):
+        if installed():
             assert content["assembled"][name]["registers"] > 0 and content["assembled"][name]["spill_stores"] == 0
 
 

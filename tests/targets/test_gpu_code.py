@@ -25,12 +25,13 @@ from repro.ir.loops import (
 from repro.ir.types import BOOL, F16, F32, F64, I8, I32, I64, U64, DType
 from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, contraction, emit, plain, rows
-from repro.targets.gpu.tiles import Plan, Tile
+from repro.targets.gpu.access import access
+from repro.targets.gpu.tiles import SINGLE, Plan, Tile
 from tests.targets.native import differences, same
 from tests.targets.on_gpu import check_gpu, run_gpu
 from tests.targets.test_contraction_tiles import convolution, filled, matmul, weight_gradient
 
-SMALL, TALL, WIDE, DOUBLE = Tile(4, 4, 16, 1), Tile(8, 8, 16, 1), Tile(8, 16, 8, 1), Tile(4, 4, 8, 1)
+SMALL, TALL, WIDE, DOUBLE = Tile(4, 4, 16), Tile(8, 8, 16), Tile(8, 16, 8), Tile(4, 4, 8)
 
 
 def tiled(kernel: Kernel, tile: Tile = SMALL, panels: int | None = None) -> GpuKernel:
@@ -86,6 +87,38 @@ def test_convolutions(stride: int, pad: int, pixels_are_rows: bool) -> None:
         images=2, channels=6, size=9, filters=17, taps=3, stride=stride, pad=pad, pixels_are_rows=pixels_are_rows
     )
     check_gpu(kernel, filled(kernel), tiled(kernel))
+
+
+@pytest.mark.parametrize("panels", [None, 3])
+def test_a_table_of_terms_goes_round(panels: int | None) -> None:
+    """Four panels through a ring that holds two; the last is short."""
+    kernel = convolution(images=1, channels=170, size=4, filters=17, taps=3, stride=1, pad=1, pixels_are_rows=False)
+    check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
+
+
+@pytest.mark.parametrize(("taps", "size", "separated"), [(7, 9, True), (16, 20, False)])
+def test_conditions_of_few_and_of_many_classes(taps: int, size: int, separated: bool) -> None:
+    """14 classes of taps have bits of a word; 32 have not, nor the 42 of pixels: those patches are evaluated."""
+    kernel = convolution(
+        images=1, channels=2, size=size, filters=17, taps=taps, stride=1, pad=taps // 2, pixels_are_rows=True
+    )
+    found = find(kernel)
+    assert found is not None and found.absent_in is not None
+    assert (access(Plan(found, SMALL, 1), found.absent_in).separation is not None) is separated
+    check_gpu(kernel, filled(kernel), tiled(kernel))
+
+
+@pytest.mark.parametrize("tile", SINGLE, ids=lambda tile: f"{tile.block[0]}x{tile.block[1]}")
+def test_every_tile_gives_the_bits(tile: Tile) -> None:
+    m, n = (size + 5 for size in tile.block)
+    for left, right in ((False, False), (True, True)):
+        kernel = matmul(m, n, 20, left=left, right=right)
+        found = find(kernel)
+        assert found is not None
+        if all(access(Plan(found, tile, 1), side).even(Plan(found, tile, 1), side) for side in (0, 1)):
+            check_gpu(kernel, filled(kernel), tiled(kernel, tile))
+    whole = matmul(2 * tile.block[0], tile.block[1], 32)
+    check_gpu(whole, filled(whole), tiled(whole, tile))
 
 
 def test_the_weight_gradient_of_a_convolution() -> None:

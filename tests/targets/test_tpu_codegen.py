@@ -94,6 +94,18 @@ def test_absent_terms_beside_values_that_are_not_finite(name: str, worth: int) -
     assert run(pipeline.run(graph).program, inputs, name, worth)[0].tobytes() == wanted.tobytes()
 
 
+@pytest.mark.parametrize("worth", [1, chunks.WORTH])
+def test_a_gather_that_fewer_axes_decide_than_say_which_lanes_are_idle(worth: int) -> None:
+    """Taps of a dilated input, for all channels of the result at once."""
+    kinds = (TensorType(I64, (3, 130, 7)), TensorType(I64, (3, 130, 2)))
+    x, w = (argument(number, kind) for number, kind in enumerate(kinds))
+    graph = Graph(kinds, (convolution(x, w, (12,), (1,), (3,), (0,), (2,)),))
+    rng = np.random.default_rng(5)
+    inputs = [rng.integers(-9, 9, kind.shape) for kind in kinds]
+    program, wanted = pipeline.run(graph).program, evaluate(graph, inputs)[0]
+    assert run(program, inputs, "v5e", worth)[0].tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize("k", [512, 513, 1500, 4096, 4097, 9000])
 def test_panels_and_blocks_of_a_long_chain(k: int) -> None:
     """Rule 7, on the matrix unit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from golden import bless
 from passes import pipeline
 from repro.ir.graph import Graph, argument
+from repro.ir.program import Program
 from repro.ir.types import F32, TensorType
-from repro.ops import add, mul
+from repro.ops import add, dot, mul
 from repro.targets.tpu_sim.chips import Chip, chip, names
 from repro.targets.tpu_sim.codegen.emit import emit
 from repro.targets.tpu_sim.estimate import estimate
@@ -74,6 +76,50 @@ def test_with_weights_loaded_beside_folds_take_as_long_as_their_rows(shape: tupl
 
 def test_there_are_thirty_shapes() -> None:
     assert len(set(SHAPES)) == 30
+
+
+# ── generated products ──────────────────────────────────────────────────────────────────────────────
+
+
+def product(m: int, k: int, n: int) -> Graph:
+    kinds = (TensorType(F32, (m, k)), TensorType(F32, (k, n)))
+    return Graph(kinds, (dot(argument(0, kinds[0]), argument(1, kinds[1]), ((1,), (0,))),))
+
+
+def least(m: int, k: int, n: int, at: Chip) -> tuple[float, float]:
+    """Cycles of the arrays (folds of M rows dealt to them, weights loaded beside, the way through the last one), and of
+    the bytes: both operands and the result once over HBM."""
+    folds = -(-k // at.array) * -(-n // at.array)
+    arrays = -(-folds // at.matrix_units) * max(m, at.array) + 3 * at.array - 2
+    return arrays, 4 * (m * k + k * n + m * n) / at.hbm_bytes_per_cycle
+
+
+def ends(program: Program, m: int, n: int, at: Chip) -> float:
+    """What nothing can run beside: the first tiles of both operands come before the array starts; the last chunk's
+    results leave after it ends, through the vector unit (two cycles a register) and over HBM; both ways' latency."""
+    routine = emit(program.kernels[0], at)
+    first = [each for each in instructions(routine.body) if isinstance(each, Dma) and each.source.space == "b"][:2]
+    last = [each for each in instructions(routine.body) if isinstance(each, Dma) and each.target.space == "b"][-1]
+    came, left = (sum(math.prod(dim.count for dim in each.dims) for each in some) for some in (first, [last]))
+    assert m * n % left == 0
+    return 4 * (came + left) / at.hbm_bytes_per_cycle + 2 * left / LANES + 2 * at.dma_latency
+
+
+GENERATED = list(itertools.product((16384, 32768), (512, 1024, 1536, 2048, 4096), (1024, 2048, 4096)))
+
+
+@pytest.mark.parametrize("name", CHIPS)
+@pytest.mark.parametrize("shape", [pytest.param(s, marks=[] if number % 6 == 0 else pytest.mark.full, id=str(s))
+                                   for number, s in enumerate(GENERATED)])  # fmt: skip
+def test_generated_products_take_what_arrays_or_bytes_take(shape: tuple[int, int, int], name: str) -> None:
+    """Within 5 % of the closed form with the ends that nothing can run beside, or within 10 % of the bytes."""
+    m, k, n = shape
+    at = chip(name)
+    program = pipeline.run(product(*shape)).program
+    cycles = estimate(program, at).cycles
+    arrays, moved = least(m, k, n, at)
+    assert cycles >= max(arrays - 3 * at.array, moved)
+    assert cycles <= 1.05 * (arrays + ends(program, m, n, at)) or cycles <= 1.1 * moved, (cycles, arrays, moved)
 
 
 # ── transfers ───────────────────────────────────────────────────────────────────────────────────────

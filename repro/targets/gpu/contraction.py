@@ -10,34 +10,36 @@ entry, one thread for each output, adds them in their order (repro.targets.gpu.j
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from repro.ir.loops import Kernel
-from repro.ir.types import BOOL, I32, U32
-from repro.machines import Machine
-from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, barrier, special
+from repro.ir.types import I32, I64
+from repro.machines import GpuMachine
+from repro.targets.gpu.access import access
+from repro.targets.gpu.body import Entry, GpuBody, assemble, barrier
 from repro.targets.gpu.finish import Finish, is_long
-from repro.targets.gpu.joining import flag_place, joining_entry
+from repro.targets.gpu.joining import joining_entry
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.operand import Operand
-from repro.targets.gpu.team import Team
-from repro.targets.gpu.tiles import THREADS, Plan
+from repro.targets.gpu.outputs import Outputs
+from repro.targets.gpu.share import Step
+from repro.targets.gpu.tiles import Plan
 from repro.targets.gpu.totals import PanelTotals, Totals
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import symbol
 from repro.targets.llvm.text import Function, Val, integer
 
 
-def emit(kernel: Kernel, plan: Plan, machine: Machine) -> GpuKernel:
+def emit(kernel: Kernel, plan: Plan, machine: GpuMachine) -> GpuKernel:
     """The code of a kernel in tiles."""
     f = Function()
     made = _Block(GpuBody(f, kernel, machine), kernel, plan)
     made.emit()
     f.line("ret void")
-    entries = [Entry(symbol(kernel), f, THREADS, made.resident)]
-    launches = [Launch(symbol(kernel), plan.grid, THREADS)]
+    threads = plan.tile.threads
+    resident = machine.register_file // ((made.registers + 1) // 8 * 8 * threads)
+    entries = [Entry(symbol(kernel), f, threads, resident)]
+    launches = [Launch(symbol(kernel), plan.grid, threads)]
     if plan.splits > 1:
         entry, launch = joining_entry(kernel, plan, machine)
         entries.append(entry)
@@ -57,50 +59,28 @@ class _Block:
     def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan) -> None:
         self.body, self.f, self.kernel, self.plan = body, body.f, kernel, plan
         self.reduce, self.dtype = plan.contraction.reduce, plan.contraction.reduce.dtype
-        self.thread = special(self.f, "tid")
-        self.batch, self.split, row_block, column_block = self._number()
-        axes = plan.contraction.batch
-        bound = dict(zip(axes, body.split(self.batch, axes), strict=True)) if axes else {}
-        self.scope = Scope(None, bound)
-        body.hoist([*self.reduce.children, kernel.stores[0].value, kernel.stores[0].offset], self.scope)
-        block_m, block_n = plan.tile.block
-        self.block = (row_block, column_block)
-        self.first = (self.f.scaled(row_block, block_m), self.f.scaled(column_block, block_n))
-        self.sides = [Operand(body, plan, side, self.first[side], self.scope, self.thread) for side in (0, 1)]
-        self.buffers = [self._shared(side) for side in (0, 1)]
+        ways = [access(plan, side) for side in (0, 1)]
+        self.groups = (ways[0].group(plan), ways[1].group(plan))
+        outputs = Outputs(body, plan, self.groups)
+        self.split = outputs.split
+        body.hoist(self.reduce.children, outputs.scope)
+        self.sides = [Operand(body, plan, side, ways[side], outputs) for side in (0, 1)]
+        self.tables = [side.table for side in self.sides if side.table is not None]
+        self.copied = any(side.copies is not None for side in self.sides)
+        self.bytes = sum(side.share.bytes for side in self.sides)
+        """Of shared memory, for one step of both operands."""
+        self.f.declared[f"@steps = internal addrspace(3) global [{2 * self.bytes} x i8] undef, align 16"] = None
         self.outputs = plan.tile.rows * plan.tile.columns
-        self.totals = (
-            PanelTotals(self.f, plan, self.sides, self.first, self.batch) if plan.splits > 1 else Totals(self.f, plan)
-        )
+        self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
 
     @property
-    def resident(self) -> int:
-        """Where both operands come by chunks of terms, one is computed or looked for on its way, or much is done with
-        a total, fragments, values and places take the registers of a second block."""
-        crowded = all(side.by_term for side in self.sides) or not all(side.direct for side in self.sides)
-        return 1 if crowded or is_long(self.kernel, self.reduce) else self.plan.tile.resident
-
-    def _number(self) -> tuple[Val, Val, Val, Val]:
-        """Batch, split, block of rows, block of columns. Eight blocks of rows go together down the columns, so that
-        blocks that run at one time share what they read."""
-        f, (_, splits, rows, columns) = self.f, self.plan.blocks
-        together = next(size for size in (8, 4, 2, 1) if rows % size == 0)
-        rest, number = self._divide(special(f, "ctaid"), together)
-        rest, column = self._divide(rest, columns)
-        rest, row = self._divide(rest, rows // together)
-        batch, split = self._divide(rest, splits)
-        return batch, split, f.add(f.scaled(row, together), number), column
-
-    def _divide(self, value: Val, by: int) -> tuple[Val, Val]:
-        if by == 1:
-            return value, integer(0)
-        quotient, rest = (scalars.binary(self.f, how, value, integer(by)) for how in ("udiv", "urem"))
-        return quotient, rest
-
-    def _shared(self, side: int) -> str:
-        name, size = f"@shared{side}", 2 * self.sides[side].elements * self.dtype.bytes
-        self.f.declared[f"{name} = internal addrspace(3) global [{size} x i8] undef, align 16"] = None
-        return name
+    def registers(self) -> int:
+        """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of
+        their own, one is computed on its way, or much is done with a total, there is more to keep than usual."""
+        ways, tile = [side.access for side in self.sides], self.plan.tile
+        apart = any(way.by_term and way.separation is not None and way.separation.line_stride is None for way in ways)
+        computed = any(way.separation is None for way in ways) or is_long(self.kernel, self.reduce)
+        return tile.crowded if apart or computed or all(way.terms_beside for way in ways) else tile.registers
 
     # the run through K ──────────────────────────────────────────────────────────────────────────────
 
@@ -111,16 +91,27 @@ class _Block:
         first = f.scaled(split, plan.panels_per_block * plan.panel) if plan.splits > 1 else split
         end = self._least(f.add(first, small(plan.panels_per_block * plan.panel)), small(terms))
         limit = self._least(f.add(first, small(plan.panel)), end)
-        values, finite = self._fetch(first, limit, small(0), Val("true", BOOL))
-        self._put(values, small(0))
+        self._enter(first, limit, small(0))
+        if self.tables:
+            barrier(f)
+        self._put(self._fetch(Step(first, limit, small(0)), small(0)), small(0))
 
         def panel(start: Val, state: list[Val]) -> Sequence[Val]:
             limit = self._least(f.add(start, small(plan.panel)), end)
-            return self._panel(start, limit, end, state)
+            other = scalars.binary(f, "sub", small(plan.ring // 2), state[2])
+            self._enter(limit, self._least(f.add(limit, small(plan.panel)), end), other)
+            return [*self._panel(start, limit, end, state[:2]), other]
 
-        state = [small(0), finite]
-        state = panel(first, state) if plan.panels_per_block == 1 else f.loop(first, end, plan.panel, state, panel)
-        self._finish(state[1])
+        state = [small(0)] * 3
+        if plan.panels_per_block == 1:
+            self._panel(first, limit, end, state[:2])
+        else:
+            f.loop(first, end, plan.panel, state, panel)
+        self._finish()
+
+    def _enter(self, start: Val, limit: Val, slot: Val) -> None:
+        for table in self.tables:
+            table.enter(start, limit, slot)
 
     def _panel(self, start: Val, limit: Val, end: Val, state: list[Val]) -> Sequence[Val]:
         zero = scalars.constant(self.f, self.dtype, 0, 1)
@@ -136,56 +127,57 @@ class _Block:
 
     def _step(self, at: Val, limit: Val, end: Val, state: list[Val]) -> Sequence[Val]:
         """Wait for this step's terms, begin to bring the next one's, and compute."""
-        f, (buffer, finite), chains = self.f, state[:2], state[2:]
-        if any(side.copied for side in self.sides):
+        f, (half, slot), chains = self.f, state[:2], state[2:]
+        if self.copied:
             f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
         barrier(f)
-        other = scalars.binary(f, "xor", buffer, small(1))
-        following, its_limit = self._following(at, limit, end)
-        values, finite = self._fetch(following, its_limit, other, finite)
-        for side in self.sides:
-            finite = side.check(self._area(side.side, buffer), finite)
-        chains = self._compute(buffer, chains)
+        other = scalars.binary(f, "sub", small(self.bytes), half)
+        following = self._following(Step(at, limit, slot), end)
+        values = self._fetch(following, other)
+        chains = self._compute(half, chains)
         self._put(values, other)
-        return [other, finite, *chains]
+        return [other, following.slot, *chains]
 
-    def _following(self, at: Val, limit: Val, end: Val) -> tuple[Val, Val]:
-        """Where the next step begins and its panel ends; the last step is followed by itself."""
+    def _following(self, step: Step, end: Val) -> Step:
+        """The next step; the last one is followed by itself."""
         f, plan = self.f, self.plan
-        after = f.add(at, small(plan.tile.depth))
-        if plan.panels > 1:
+        after, limit = f.add(step.start, small(plan.tile.depth)), step.limit
+        if plan.ragged and plan.panels > 1:
             inside = scalars.compare(f, "lt", after, limit)
             beyond = self._least(f.add(limit, small(plan.panel)), end)
-            after, limit_after = scalars.select(f, inside, after, limit), scalars.select(f, inside, limit, beyond)
-        else:
-            limit_after = limit
+            after, limit = scalars.select(f, inside, after, limit), scalars.select(f, inside, limit, beyond)
         more = scalars.compare(f, "lt", after, end)
-        return scalars.select(f, more, after, at), scalars.select(f, more, limit_after, limit)
+        start, limit = scalars.select(f, more, after, step.start), scalars.select(f, more, limit, step.limit)
+        if not self.tables:
+            return Step(start, limit, step.slot)
+        slot = f.add(step.slot, small(plan.tile.depth))
+        if plan.panels_per_block > 2:
+            round_ = scalars.compare(f, "eq", slot, small(plan.ring))
+            slot = scalars.select(f, round_, small(0), slot)
+        return Step(start, limit, scalars.select(f, more, slot, step.slot))
 
     def _least(self, a: Val, b: Val) -> Val:
         return scalars.select(self.f, scalars.compare(self.f, "lt", a, b), a, b)
 
-    def _area(self, side: int, buffer: Val) -> str:
-        offset = self.f.scaled(buffer, self.sides[side].elements)
-        return self.sides[side].address(self.buffers[side], offset)
+    def _area(self, side: int, half: Val) -> str:
+        """The address of an operand's step in a half of the shared memory."""
+        place = self.f.add(half, small(self.sides[0].share.bytes)) if side else half
+        return self.f.let(f"getelementptr inbounds i8, ptr addrspace(3) @steps, {place.typed}", I64).text
 
-    def _fetch(self, start: Val, limit: Val, buffer: Val, finite: Val) -> tuple[list[list[Val]], Val]:
-        values: list[list[Val]] = []
-        for number, side in enumerate(self.sides):
-            found, finite = side.fetch(start, limit, self._area(number, buffer), finite)
-            values.append(found)
-        if any(side.copied for side in self.sides):
+    def _fetch(self, step: Step, half: Val) -> list[list[Val]]:
+        values = [side.fetch(step, self._area(number, half)) for number, side in enumerate(self.sides)]
+        if self.copied:
             self.f.effect("llvm.nvvm.cp.async.commit.group", [], [])
-        return values, finite
+        return values
 
-    def _put(self, values: Sequence[Sequence[Val]], buffer: Val) -> None:
+    def _put(self, values: Sequence[Sequence[Val]], half: Val) -> None:
         for number, side in enumerate(self.sides):
             if values[number]:
-                side.put(values[number], self._area(number, buffer))
+                side.put(values[number], self._area(number, half))
 
-    def _compute(self, buffer: Val, chains: list[Val]) -> list[Val]:
+    def _compute(self, half: Val, chains: list[Val]) -> list[Val]:
         f, columns = self.f, self.plan.tile.columns
-        areas = [self._area(number, buffer) for number in (0, 1)]
+        areas = [self._area(number, half) for number in (0, 1)]
         for term in range(0, self.plan.tile.depth, self.plan.chunk):
             a, b = (side.fragments(area, term) for side, area in zip(self.sides, areas, strict=True))
             for t in range(self.plan.chunk):
@@ -196,40 +188,24 @@ class _Block:
 
     # the end ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self, finite: Val) -> None:
-        odd = self._odd(finite) if self.plan.contraction.absent_in is not None else None
-        if isinstance(self.totals, PanelTotals):
-            if odd is not None:
-                self._flag(odd)
-            return
+    def _finish(self) -> None:
+        """A blank meets a value that is not finite only where a total is NaN: those are computed by the plain order."""
         totals = self.totals
-        finish = Finish(self.body, self.kernel, self.plan, self.sides, self.scope, self.first)
+        if isinstance(totals, PanelTotals):
+            return
+
+        finish = Finish(self.body, self.kernel, self.plan, Outputs(self.body, self.plan, self.groups, anew=True))
 
         def exact() -> Sequence[Val]:
-            finish.exact()
+            with self.f.rolled():
+                finish.exact()
             return ()
 
         def fast() -> Sequence[Val]:
             finish.store(totals)
             return ()
 
-        if odd is None:
+        if self.plan.contraction.absent_in is None:
             fast()
         else:
-            self.f.either(odd, exact, fast)
-
-    def _odd(self, finite: Val) -> Val:
-        """Whether some thread of the block read a value that is not finite."""
-        f = self.f
-        odd = scalars.convert(f, scalars.binary(f, "xor", finite, Val("true", BOOL)), U32)
-        team = Team(f, self.thread, THREADS // WARP, columns=False)
-        return scalars.convert(f, team.meet(odd, functools.partial(scalars.binary, f, "or")), BOOL)
-
-    def _flag(self, odd: Val) -> None:
-        f, value = self.f, scalars.convert(self.f, odd, U32)
-        place = flag_place(f, self.plan, self.batch, self.split, *self.block)
-
-        def write() -> None:
-            f.line(f"store {value.typed}, ptr {place}, align 4")
-
-        f.when(f.let(f"icmp eq {self.thread.typed}, 0", BOOL), write)
+            self.f.either(totals.some_nan(), exact, fast)

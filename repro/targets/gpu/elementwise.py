@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from repro.ir.loops import Apply, Axis, Kernel, Load, Reduce
 from repro.machines import Machine
 from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width
+from repro.targets.gpu.floor import commonly
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
@@ -45,7 +46,7 @@ def plan(kernel: Kernel) -> Plan | None:
     if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or not _in_place(kernel):
         return None
     expressions = list(kernel.expressions)
-    if any(isinstance(e, Reduce) for e in expressions) or sum(isinstance(e, Apply) for e in expressions) > LIGHT:
+    if any(isinstance(e, Reduce) for e in expressions) or sum(isinstance(e, Apply) for e in commonly(kernel)) > LIGHT:
         return None
     axis = max(kernel.axes, key=lambda axis: (run_width(kernel, axis), axis.extent), default=None)
     width = 1 if axis is None else run_width(kernel, axis)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
-from repro.machines import Machine
-from repro.targets.gpu import contraction, elementwise, plain, rows, scatter, tiles
+from repro.machines import GpuMachine
+from repro.targets.gpu import choice, contraction, elementwise, plain, rows, scatter
 from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.roads import suited
 
 
-def emit(kernel: Kernel | str, machine: Machine) -> GpuKernel:
+def emit(kernel: Kernel | str, machine: GpuMachine) -> GpuKernel:
     """The code of a kernel, or of a kernel's text form.
 
     A pure function of its arguments and the toolchain: the same PTX on every build host.
     """
-    parsed = parse_kernel(kernel) if isinstance(kernel, str) else kernel
-    tiled = tiles.plan(parsed)
+    parsed = suited(parse_kernel(kernel) if isinstance(kernel, str) else kernel, machine)
+    tiled = choice.plan(parsed, machine)
     if tiled is not None:
         return contraction.emit(parsed, tiled, machine)
     by_rows = rows.plan(parsed)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from repro.ir.loops import Apply, Expr, Kernel, Reduce
 from repro.ir.types import I64
 from repro.targets.gpu.body import GpuBody
-from repro.targets.gpu.operand import Operand
+from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.tiles import Plan
 from repro.targets.gpu.totals import Totals, gathered
 from repro.targets.llvm import scalars
@@ -34,13 +34,12 @@ def store_value(body: GpuBody, kernel: Kernel, scope: Scope) -> None:
 class Finish:
     """The end of one block: each thread's own outputs."""
 
-    def __init__(
-        self, body: GpuBody, kernel: Kernel, plan: Plan, sides: Sequence[Operand], scope: Scope, first: tuple[Val, Val]
-    ) -> None:
-        self.body, self.f, self.kernel, self.plan = body, body.f, kernel, plan
-        self.sides, self.scope, self.first = sides, scope, first
+    def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan, outputs: Outputs) -> None:
+        self.body, self.f, self.kernel, self.plan, self.outputs = body, body.f, kernel, plan, outputs
         self.reduce = plan.contraction.reduce
-        self.group = sides[1].group if sides[1].extent % sides[1].group == 0 else 1
+        body.hoist([kernel.stores[0].value, kernel.stores[0].offset], outputs.scope)
+        group = outputs.groups[1]
+        self.group = group if plan.contraction.extents[2] % group == 0 else 1
         """A thread's columns that are stored together."""
 
     def store(self, totals: Totals) -> None:
@@ -93,36 +92,35 @@ class Finish:
 
     def _row(self, number: Val, columns: Callable[[Scope], None]) -> None:
         """What is done for a row of the thread's outputs, if there is such a row."""
-        side, f = self.sides[0], self.f
-        place = f.add(self.first[0], side.place(number))
+        place = self.outputs.line(0, number)
 
         def inside() -> None:
-            places = self.body.split(place, side.axes)
-            columns(Scope(self.scope, dict(zip(side.axes, places, strict=True))))
+            axes = self.plan.axes(0)
+            columns(Scope(self.outputs.scope, dict(zip(axes, self.body.split(place, axes), strict=True))))
 
-        if side.extent % side.lines == 0:
+        self._within(0, place, inside)
+
+    def _within(self, side: int, place: Val, inside: Callable[[], None]) -> None:
+        if self.plan.whole(side):
             inside()
         else:
-            f.when(scalars.compare(f, "lt", place, integer(side.extent)), inside)
+            last = integer(self.plan.contraction.extents[1 + side])
+            self.f.when(scalars.compare(self.f, "lt", place, last), inside)
 
     def _output(self, row: Scope, column: Val, width: int, total: Val | None) -> None:
-        side, f = self.sides[1], self.f
-        place = f.add(self.first[1], side.place(column))
+        place, axes = self.outputs.line(1, column), self.plan.axes(1)
 
         def inside() -> None:
             if width > 1:
-                scope = self.body.lane_scope(row, side.axes, place, width, None, aligned=True)
+                scope = self.body.lane_scope(row, axes, place, width, None, aligned=True)
             else:
-                scope = Scope(row, dict(zip(side.axes, self.body.split(place, side.axes), strict=True)))
+                scope = Scope(row, dict(zip(axes, self.body.split(place, axes), strict=True)))
             if total is None:
                 store_value(self.body, self.kernel, scope)
             else:
                 store_output(self.body, self.kernel, self.reduce, total, scope)
 
-        if side.extent % side.lines == 0:
-            inside()
-        else:
-            f.when(scalars.compare(f, "lt", place, integer(side.extent)), inside)
+        self._within(1, place, inside)
 
 
 def is_long(kernel: Kernel, reduce: Reduce) -> bool:

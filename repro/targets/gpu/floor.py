@@ -34,7 +34,7 @@ class Work:
 
 def work(kernel: Kernel) -> Work:
     """By the kernel's own text: what is seldom computed is left out; a buffer counts no more than its size."""
-    expressions = tuple(_common(kernel))
+    expressions = tuple(commonly(kernel))
     counts = {dtype: sum(_operations(e) for e in expressions if _counted(e) is dtype) for dtype in (F32, F64)}
     touched: dict[int, int] = {}
     for expr in expressions:
@@ -52,7 +52,7 @@ def work(kernel: Kernel) -> Work:
     return Work(moved, counts[F32], counts[F64])
 
 
-def _common(kernel: Kernel) -> Iterator[Expr]:
+def commonly(kernel: Kernel) -> Iterator[Expr]:
     """Every expression but those that only a seldom side needs."""
     seen: set[Expr] = set()
     stack = [root for store in kernel.stores for root in store.expressions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.ir.loops import Axis, Kernel
-from repro.ir.types import BOOL, I64, U32
+from repro.ir.types import BOOL
 from repro.machines import Machine
 from repro.targets.gpu.body import Entry, GpuBody, blocks_for, global_thread
 from repro.targets.gpu.finish import store_output, store_value
@@ -28,15 +28,6 @@ def joining_entry(kernel: Kernel, plan: Plan, machine: Machine) -> tuple[Entry, 
     name = f"{symbol(kernel)}_join"
     batch, rows, columns, _ = plan.contraction.extents
     return Entry(name, f, BLOCK), Launch(name, blocks_for(batch * rows * columns, BLOCK), BLOCK)
-
-
-def flag_place(f: Function, plan: Plan, batch: Val, split: Val, row_block: Val, column_block: Val) -> str:
-    """Where a block says that it read a value that is not finite: an i32 behind the totals."""
-    _, splits, rows, columns = plan.blocks
-    number = f.add(f.scaled(f.add(f.scaled(batch, splits), split), rows), row_block)
-    number = f.add(f.scaled(number, columns), column_block)
-    at = f.add(f.scaled(number, 4), integer(plan.totals * plan.contraction.reduce.dtype.bytes))
-    return f.let(f"getelementptr inbounds i8, ptr %workspace, {at.typed}", I64).text
 
 
 class _Joining:
@@ -67,32 +58,21 @@ class _Joining:
             bound.update(zip(axes, self.body.split(place, axes) if axes else (), strict=True))
         scope = Scope(None, bound)
 
+        total = self._total(batch, row, column)
+
         def joined() -> Sequence[Val]:
-            store_output(self.body, self.kernel, self.reduce, self._total(batch, row, column), Scope(scope, {}))
+            store_output(self.body, self.kernel, self.reduce, total, Scope(scope, {}))
             return ()
 
         def exact() -> Sequence[Val]:
-            store_value(self.body, self.kernel, Scope(scope, {}))
+            with f.rolled():
+                store_value(self.body, self.kernel, Scope(scope, {}))
             return ()
 
         if c.absent_in is None:
             joined()
         else:
-            f.either(self._odd(batch, row, column), exact, joined)
-
-    def _odd(self, batch: Val, row: Val, column: Val) -> Val:
-        f, (block_m, block_n) = self.f, self.plan.tile.block
-        blocks = [
-            scalars.binary(f, "udiv", place, integer(size)) for place, size in ((row, block_m), (column, block_n))
-        ]
-
-        def look(split: Val, state: list[Val]) -> Sequence[Val]:
-            place = flag_place(f, self.plan, batch, split, *blocks)
-            flag = f.let(f"load i32, ptr {place}, align 4", U32)
-            return [scalars.binary(f, "or", state[0], flag)]
-
-        found = f.loop(integer(0), integer(self.plan.splits), 1, [integer(0, U32)], look)[0]
-        return f.let(f"icmp ne {found.typed}, 0", BOOL)
+            f.either(f.let(f"fcmp uno {total.typed}, {total.text}", BOOL), exact, joined)
 
     def _total(self, batch: Val, row: Val, column: Val) -> Val:
         """Panels summed in blocks, blocks summed; each sum starts from its first."""

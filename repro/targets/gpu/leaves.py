@@ -8,29 +8,22 @@ reduction over that. Both are then run like any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from repro.ir import index as ix
 from repro.ir.loops import (
-    Affine,
-    Apply,
     Axis,
     BufferParameter,
     Expr,
-    IndexOp,
     Kernel,
     Lanes,
-    Load,
-    Lookup,
-    Rarely,
     Reduce,
     Store,
     load,
     reduce,
 )
 from repro.targets.gpu.body import WARP
+from repro.targets.gpu.substitution import Substitution
 from repro.targets.gpu.team import cooperative, terms_of
 
 FEW_THREADS = 1 << 16
@@ -80,7 +73,7 @@ def _cut(kernel: Kernel, longest: Reduce, rows: tuple[Axis, ...]) -> Cut:
     flat = ix.add(ix.scale(leaf, order.leaf), inside)
     exists = None if terms % order.leaf == 0 else ix.compare("lt", flat, terms)
     places = ix.delinear(flat, [axis.extent for axis in longest.axes])
-    change = _Substitution(dict(zip(longest.axes, places, strict=True)), exists)
+    change = Substitution(dict(zip(longest.axes, places, strict=True)), exists)
     present = ix.both(exists, None if longest.present is None else change.of(longest.present))
     sums = reduce(
         longest.combiner, order, [inside], [change.of(longest.terms[0])], None if present is ix.both() else present
@@ -96,49 +89,10 @@ def _cut(kernel: Kernel, longest: Reduce, rows: tuple[Axis, ...]) -> Cut:
         (Store(buffers, place, sums),),
     )
     total = reduce(longest.combiner, order, [leaf], [load(dtype, buffers, place)])
-    again = _Substitution({longest: total}, None)
+    again = Substitution({longest: total}, None)
     stores = tuple(
         Store(s.buffer, again.of(s.offset), again.of(s.value), None if s.when is None else again.of(s.when))
         for s in kernel.stores
     )
     rest = Kernel((*kernel.buffers, BufferParameter(dtype, size, False)), kernel.scalars, kernel.axes, 0, stores)
     return Cut(first_kernel, rest, size * dtype.bytes)
-
-
-class _Substitution:
-    """Expressions rebuilt with others in the place of some; index sums are simplified anew.
-
-    With a condition, loads take place where it holds alone.
-    """
-
-    def __init__(self, known: Mapping[Any, Expr], exists: Expr | None) -> None:
-        self.known: dict[Expr, Expr] = dict(known)
-        self.exists = exists
-
-    def of(self, root: Expr) -> Expr:
-        stack = [(root, False)]
-        while stack:
-            expr, ready = stack.pop()
-            if expr in self.known:
-                continue
-            if ready:
-                self.known[expr] = self._rebuilt(expr, [self.known[child] for child in expr.children])
-            else:
-                stack.append((expr, True))
-                stack.extend((child, False) for child in expr.children)
-        return self.known[root]
-
-    def _rebuilt(self, expr: Expr, children: list[Expr]) -> Expr:
-        match expr:
-            case Affine():
-                terms = zip(children, expr.coefficients, strict=True)
-                return ix.add(ix.number(expr.constant), *(ix.scale(child, k) for child, k in terms))
-            case IndexOp():
-                return (ix.floordiv if expr.op == "floordiv" else ix.mod)(children[0], expr.divisor)
-            case Load():
-                when = ix.both(self.exists, children[1] if expr.when is not None else None)
-                return load(expr.dtype, expr.buffer, children[0], None if when is ix.both() else when)
-            case Apply() | Rarely() | Lookup() | Reduce():
-                return type(expr)(expr.dtype, expr.fields, tuple(children))
-            case _:
-                return expr

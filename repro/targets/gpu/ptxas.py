@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -33,6 +35,17 @@ class Assembled:
 
     cubin: bytes
     entries: dict[str, Resources]
+
+
+def installed() -> str | None:
+    """The assembler's path: of a CUDA toolkit on the PATH, or of the package nvidia-cuda-nvcc; None if neither is."""
+    on_path = shutil.which("ptxas")
+    if on_path is not None:
+        return on_path
+    package = importlib.util.find_spec("nvidia")
+    folders = list(package.submodule_search_locations or ()) if package is not None else []
+    found = [str(path) for folder in folders for path in sorted(Path(folder).glob("cu*/bin/ptxas"))]
+    return found[-1] if found else None
 
 
 def assemble(ptx: str, program: str, chip: str = "sm_80") -> Assembled:

@@ -2,7 +2,7 @@
 
 Read from the assembler's cubin, an ELF file with a section of code for each entry. From Volta to Hopper an instruction
 is 16 bytes, its low 12 bits say which it is, and a branch holds the distance to its target, counted from the
-instruction after it. Few instructions need to be known for this: FFMA and DFMA on registers, and BRA.
+instruction after it. Few instructions need to be known for this: FFMA and DFMA on registers, BRA, and those of f64.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FMA, _BRANCH = (0x223, 0x22B), 0x947
+_DOUBLE, _PADDING = (0x028, 0x029, 0x02A, 0x02B, 0x110), 0x118
+"""DMUL, DADD, DSETP, DFMA, F2F, and NOP, without the three bits that say where operands come from."""
 _WIDTH = 16
 
 
@@ -27,14 +29,33 @@ class Loop:
         return self.fma / self.instructions
 
 
+@dataclass(frozen=True)
+class Counts:
+    """Instructions of an entry: those of the f64 units (arithmetic, comparisons, conversions), and all others."""
+
+    f64: int
+    others: int
+
+
+def counts(cubin: bytes, entry: str) -> Counts:
+    """Of all of an entry's code, padding left out."""
+    operations = [low & 0x1FF for low, _ in _words(cubin, entry)]
+    f64 = sum(operation in _DOUBLE for operation in operations)
+    return Counts(f64, sum(operation != _PADDING for operation in operations) - f64)
+
+
 def hottest_loop(cubin: bytes, entry: str) -> Loop | None:
     """The loop with the most fma among those that hold no other; None where no loop holds any."""
-    code = dict(_sections(cubin)).get(f".text.{entry}", b"")
-    words = [struct.unpack_from("<QQ", code, at) for at in range(0, len(code) - _WIDTH + 1, _WIDTH)]
+    words = _words(cubin, entry)
     loops = [loop for number, word in enumerate(words) if (loop := _loop(number, *word)) is not None]
     inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     found = [_counted(words[first : last + 1]) for first, last in inner]
     return max((loop for loop in found if loop.fma), key=lambda loop: loop.fma, default=None)
+
+
+def _words(cubin: bytes, entry: str) -> list[tuple[int, int]]:
+    code = dict(_sections(cubin)).get(f".text.{entry}", b"")
+    return [struct.unpack_from("<QQ", code, at) for at in range(0, len(code) - _WIDTH + 1, _WIDTH)]
 
 
 def _counted(words: list[tuple[int, int]]) -> Loop:

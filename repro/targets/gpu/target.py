@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.ir.types import Array
-from repro.machines import SM_80
+from repro.machines import GRAPHICS, SM_80, GpuMachine
 from repro.targets.gpu import driver
 from repro.targets.gpu.emit import emit
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
@@ -30,8 +31,8 @@ def _schedule(kernel: Kernel) -> str:
     return "by shape"
 
 
-def _compile_kernel(text: str, schedule: str) -> bytes:
-    return emit(text, SM_80).code
+def _compile_kernel(text: str, schedule: str, machine: GpuMachine) -> bytes:
+    return emit(text, machine).code
 
 
 def _compile_program(program: Program, schedules: Sequence[str]) -> bytes:
@@ -52,7 +53,18 @@ def kernels_of(compiled: CompiledProgram) -> tuple[GpuKernel, ...]:
     return tuple(GpuKernel.parse(code) for code in compiled.kernel_objects)
 
 
-CODE = CodeTarget("gpu", SM_80.digest, PTX_TYPE, ".ptx", _shape, _schedule, _compile_kernel, _compile_program)
-DEVICE = Runner("gpu", CODE, driver.obstacle, _on_device, device=driver.described)
-INTERPRETER = Runner("gpu/interpreter", CODE, lambda: None, _interpret, limit=INTERPRETER_LIMIT)
-FAMILY = Family("gpu", (DEVICE, INTERPRETER), (CODE,))
+def _code_target(name: str, machine: GpuMachine) -> CodeTarget:
+    compile_kernel = functools.partial(_compile_kernel, machine=machine)
+    return CodeTarget(name, machine.digest, PTX_TYPE, ".ptx", _shape, _schedule, compile_kernel, _compile_program)
+
+
+def _runners(name: str, code: CodeTarget) -> tuple[Runner, Runner]:
+    """A device, and the interpreter of the same code."""
+    device = Runner(name, code, driver.obstacle, _on_device, device=driver.described)
+    return device, Runner(f"{name}/interpreter", code, lambda: None, _interpret, limit=INTERPRETER_LIMIT)
+
+
+CODE, GRAPHICS_CODE = _code_target("gpu", SM_80), _code_target("gpu/graphics", GRAPHICS)
+DEVICE, INTERPRETER = _runners("gpu", CODE)
+FAMILY = Family("gpu", (DEVICE, INTERPRETER, *_runners("gpu/graphics", GRAPHICS_CODE)), (CODE,))
+"""Code for chips of graphics is made where it is asked for by name; it runs wherever the other does."""

@@ -1,8 +1,8 @@
 """Sizes of a contraction on a GPU: what a thread, a block and the grid compute, and how long K is shared out.
 
-A block of 256 threads computes 16 x 16 thread tiles, its eight warps four along the rows and two along the columns,
-a warp's lanes four and eight. K runs in steps of `depth` terms through shared memory. Where there are few blocks,
-panels of K are parallel work too: each group of panels has its own blocks, which leave their totals in the workspace.
+A block's warps lie in a grid along rows and columns, a warp's lanes in one of four by eight, and each thread computes a
+tile of outputs. K runs in steps of `depth` terms through shared memory. Where there are few blocks, panels of K are
+parallel work too: each group of panels has its own blocks, which leave their totals in the workspace.
 """
 
 from __future__ import annotations
@@ -10,19 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Kernel
+from repro.ir.contraction import Contraction
+from repro.ir.loops import Axis
 
-THREADS = 256
-WARPS = (4, 2)
-"""Along rows and columns."""
+WARP = 32
 LANES = (4, 8)
-MULTIPROCESSORS = 108
-"""Of the chip that the cost model has in mind (A100)."""
-WORKSPACE = 256 << 20
-"""Bytes of panel totals, at most."""
-LEAST = 16
-"""Rows and columns below which most of a tile would be waste."""
+"""Of a warp, along rows and columns."""
 
 
 @dataclass(frozen=True)
@@ -32,25 +25,41 @@ class Tile:
     rows: int
     columns: int
     depth: int
-    efficiency: int
-    """Fma in a hundred issued instructions, about: how the cost model tells tiles apart."""
-    resident: int = 1
-    """Blocks that a multiprocessor holds at a time, by their registers."""
+    warps: tuple[int, int] = (4, 2)
+    """Of a block, along rows and columns."""
+    registers: int = 255
+    """That a thread may have: fewer let a multiprocessor hold more blocks."""
+    crowded: int = 255
+    """The same, where operands need more than usual."""
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """Rows and columns of a thread."""
+        return self.rows, self.columns
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return WARP * math.prod(self.warps)
 
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of a block."""
-        return 16 * self.rows, 16 * self.columns
+        return self.warps[0] * LANES[0] * self.rows, self.warps[1] * LANES[1] * self.columns
 
 
 SINGLE = (
-    Tile(8, 16, 8, 92, 1),
-    Tile(8, 8, 16, 90, 2),
-    Tile(8, 4, 16, 80, 2),
-    Tile(4, 8, 16, 80, 2),
-    Tile(4, 4, 16, 68, 3),
+    Tile(8, 16, 8),
+    Tile(8, 16, 8, (4, 1)),
+    Tile(8, 16, 8, (2, 2)),
+    Tile(8, 8, 16, registers=128),
+    Tile(8, 8, 16, (4, 1), registers=128, crowded=168),
+    Tile(8, 8, 16, (2, 2), registers=128, crowded=168),
+    Tile(8, 8, 16, (2, 1), registers=128, crowded=168),
+    Tile(8, 4, 16, (2, 1), registers=96, crowded=128),
+    Tile(4, 4, 16, (2, 1), registers=80, crowded=128),
 )
-DOUBLE = (Tile(4, 4, 8, 60, 2),)
+DOUBLE = (Tile(4, 4, 8, registers=128),)
 """Chips for graphics have few f64 units, and the others half as many as for f32: operands never are the limit."""
 
 
@@ -61,6 +70,14 @@ class Plan:
     contraction: Contraction
     tile: Tile
     panels_per_block: int
+
+    def axes(self, side: int) -> tuple[Axis, ...]:
+        """Of rows (side 0) or columns (side 1)."""
+        return self.contraction.rows if side == 0 else self.contraction.columns
+
+    def whole(self, side: int) -> bool:
+        """Whether the rows or columns fill their blocks."""
+        return self.contraction.extents[1 + side] % self.tile.block[side] == 0
 
     @property
     def chunk(self) -> int:
@@ -78,6 +95,22 @@ class Plan:
     @property
     def splits(self) -> int:
         return -(-self.panels // self.panels_per_block)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether some step holds fewer than `depth` terms."""
+        terms, depth = self.contraction.extents[3], self.tile.depth
+        return terms % depth != 0 or (self.panels > 1 and self.panel % depth != 0)
+
+    @property
+    def panel_steps(self) -> int:
+        """Steps of a whole panel."""
+        return -(-self.panel // self.tile.depth)
+
+    @property
+    def ring(self) -> int:
+        """Entries of a table of terms: two panels, or the one that there is, in whole steps."""
+        return min(self.panels_per_block, 2) * self.panel_steps * self.tile.depth
 
     @property
     def blocks(self) -> tuple[int, int, int, int]:
@@ -104,47 +137,11 @@ class Plan:
         return self.contraction.extents[0] * self.panels * math.prod(self.padded)
 
     @property
-    def flags(self) -> int:
-        """Blocks that say whether what they read was finite, where absent terms make that matter."""
-        return self.grid if self.splits > 1 and self.contraction.absent_in is not None else 0
-
-    @property
     def workspace_bytes(self) -> int:
-        return self.totals * self.contraction.reduce.dtype.bytes + 4 * self.flags
+        return self.totals * self.contraction.reduce.dtype.bytes
 
     @property
     def text(self) -> str:
         tile = self.tile
         block = "x".join(map(str, tile.block))
         return f"tile={tile.rows}x{tile.columns} block={block}x{tile.depth} splits={self.splits}"
-
-
-def plan(kernel: Kernel) -> Plan | None:
-    """The cheapest plan by an integer cost model over the shapes; None where tiles would be mostly waste."""
-    contraction = find(kernel)
-    if contraction is None or 0 in contraction.extents:
-        return None
-    _, rows, columns, terms = contraction.extents
-    if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
-        return None
-    tiles = SINGLE if contraction.reduce.dtype.bits == 32 else DOUBLE
-    every = [made for tile in tiles for made in _splits(contraction, tile)]
-    candidates = [made for made in every if made.workspace_bytes <= WORKSPACE]
-    costs = [(_cost(made), number) for number, made in enumerate(candidates)]
-    return candidates[min(costs)[1]]
-
-
-def _splits(contraction: Contraction, tile: Tile) -> list[Plan]:
-    panels = Plan(contraction, tile, 1).panels
-    counts = sorted({-(-panels // splits) for splits in (1, 2, 4, 8, 16, 32, 64) if splits <= panels}, reverse=True)
-    return [Plan(contraction, tile, count) for count in counts]
-
-
-def _cost(made: Plan) -> int:
-    """Instructions issued on the busiest multiprocessor, over 256 threads' worth."""
-    tile, terms = made.tile, min(made.panels_per_block * made.panel, made.contraction.extents[3])
-    steps = -(-terms // tile.depth)
-    work = tile.rows * tile.columns * (tile.depth * steps + 32) * 100 // tile.efficiency
-    waves = -(-made.grid // MULTIPROCESSORS)
-    joining = 0 if made.splits == 1 else 4000 + made.totals // 512
-    return waves * (work + 600) + joining

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from repro.ir.types import BOOL, I64, DType
-from repro.targets.gpu.operand import Operand
+from repro.targets.gpu.body import GpuBody
+from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.tiles import Plan
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val, element, integer
@@ -57,6 +59,11 @@ class Totals:
         area = self.blocks or self.sums
         vectors = [self._read(area, at) for at in range(0, self.count, self.chunk)]
         return [self._pick(vector, lane) for vector in vectors for lane in range(self.chunk)]
+
+    def some_nan(self) -> Val:
+        """Whether one of the totals at the end is NaN."""
+        found = [self.f.let(f"fcmp uno {value.typed}, {value.text}", BOOL) for value in self.all()]
+        return functools.reduce(functools.partial(scalars.binary, self.f, "or"), found)
 
     def in_memory(self) -> str:
         """The totals at the end, in local memory."""
@@ -121,17 +128,17 @@ class PanelTotals:
     """Where K is shared out: each panel's totals go to the workspace, [batch][panel][row][column], rows and columns
     rounded up to whole blocks."""
 
-    def __init__(self, f: Function, plan: Plan, sides: Sequence[Operand], first: tuple[Val, Val], batch: Val) -> None:
-        self.f, self.plan, self.sides, self.first, self.batch = f, plan, sides, first, batch
-        self.dtype, self.group = plan.contraction.reduce.dtype, sides[1].group
+    def __init__(self, body: GpuBody, plan: Plan, groups: tuple[int, int]) -> None:
+        self.body, self.f, self.plan, self.groups = body, body.f, plan, groups
+        self.dtype, self.group = plan.contraction.reduce.dtype, groups[1]
 
     def add(self, start: Val, chains: Sequence[Val]) -> None:
         f, (height, width), tile = self.f, self.plan.padded, self.plan.tile
-        (row0, column0), (by_row, by_column) = self.first, self.sides
-        rows = [f.add(row0, by_row.place(integer(n))) for n in range(tile.rows)]
-        columns = [f.add(column0, by_column.place(integer(n))) for n in range(0, tile.columns, self.group)]
+        outputs = Outputs(self.body, self.plan, self.groups, anew=True)
+        rows = [outputs.line(0, integer(n)) for n in range(tile.rows)]
+        columns = [outputs.line(1, integer(n)) for n in range(0, tile.columns, self.group)]
         panel = scalars.binary(f, "udiv", scalars.convert(f, start, I64), integer(self.plan.panel))
-        number = f.add(f.scaled(self.batch, self.plan.panels), panel)
+        number = f.add(f.scaled(outputs.batch, self.plan.panels), panel)
         for r, row in enumerate(rows):
             line = f.scaled(f.add(f.scaled(number, height), row), width)
             for c, column in enumerate(columns):

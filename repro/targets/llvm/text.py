@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from repro.ir.types import BOOL, F32, F64, I64, DType
@@ -73,6 +74,7 @@ class Function:
         """Blocks that leave the function early."""
         self.count = 0
         self.block = "entry"
+        self.kept_rolled = False
 
     def name(self) -> str:
         self.count += 1
@@ -150,6 +152,7 @@ class Function:
         """for (i = begin; i < end; i += step) with values carried from one iteration to the next.
 
         The counter has the type of `begin`."""
+        hint = ", !llvm.loop !0" if self.kept_rolled else ""
         before, head = self.block, self.fresh_label("head")
         inside, done = self.fresh_label("body"), self.fresh_label("done")
         self.line(f"br label %{head}")
@@ -163,13 +166,22 @@ class Function:
         results = list(body(counter, state))
         following = self.let(f"add nsw {counter.typed}, {step}", counter.dtype)
         latch = self.block
-        self.line(f"br label %{head}")
+        self.line(f"br label %{head}{hint}")
         phis = [f"  {counter.text} = phi {counter.type} [ {begin.text}, %{before} ], [ {following.text}, %{latch} ]"]
         for now, first, after in zip(state, carried, results, strict=True):
             phis.append(f"  {now.text} = phi {now.type} [ {first.text}, %{before} ], [ {after.text}, %{latch} ]")
         self.lines[place:place] = phis
         self.label(done)
         return state
+
+    @contextmanager
+    def rolled(self) -> Generator[None]:
+        """While loops are not to be unrolled: for code that is seldom run, beside code whose registers matter."""
+        for line in ("!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}'):
+            self.declared[line] = None
+        before, self.kept_rolled = self.kept_rolled, True
+        yield
+        self.kept_rolled = before
 
     def either(
         self, condition: Val, then: Callable[[], Sequence[Val]], otherwise: Callable[[], Sequence[Val]]

@@ -186,8 +186,8 @@ def touched(instruction: Instruction, narrow: Set[int] = frozenset()) -> tuple[l
             writes.append("weights")
             reads += [instruction.source.name, "transfers"]
         case Matmul():
-            writes += [instruction.sums.name, "weights"]
-            reads += [instruction.data.name, "transfers"]
+            writes += [instruction.written.name, "weights"]
+            reads += [instruction.data.name, instruction.sums.name, "transfers"]
             reads += [] if instruction.valid is None else [instruction.valid.name]
         case Dma() | Send() | Wait():
             writes.append("transfers")

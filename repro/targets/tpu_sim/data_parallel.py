@@ -20,6 +20,7 @@ from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import PARAMETER
 from repro.ir.types import Array, DType, TensorType
 from repro.numerics.host_mode import exact_arithmetic
+from repro.targets.protocol import SharedStep
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen.emit import emit
 from repro.targets.tpu_sim.collectives import all_reduce
@@ -111,6 +112,33 @@ class DataParallel:
         talking = sum(timing.cycles + self.chip.call_latency for timing in timings)
         sent = sum(timing.counts["link bytes"] for timing in timings)
         return StepTime(sum(part.cycles for part in parts), talking, sent, parts)
+
+
+class ChipsExecutable:
+    """A training step on several chips as one: all hold the same state, and chip 0 answers for it."""
+
+    def __init__(self, step: SharedStep, parameters: Sequence[Array], topology: Topology, chip: Chip) -> None:
+        self._together = DataParallel(step.graph, step.updates, step.shards, topology, chip)
+        self._states = [[value.reshape(-1).copy() for value in parameters] for _ in range(topology.chips)]
+        self._reports = [np.zeros(3 * step.checks, np.int64)] if step.checks else []
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """As `Executable`; an index out of range is an error of the chip that finds it, before any state changes."""
+        return [*self._together.run(inputs, self._states)[0], *self._reports]
+
+    def set_parameter(self, position: int, value: Array) -> None:
+        for state in self._states:
+            state[position] = value.reshape(-1).copy()
+
+    def parameter(self, position: int) -> Array | None:
+        return self._states[0][position]
+
+    def time(self) -> StepTime:
+        """What the last step took."""
+        return self._together.time()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class _Sums:

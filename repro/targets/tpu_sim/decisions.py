@@ -24,9 +24,11 @@ class Control:
     index: Index
     low: int = -(1 << 62)
     high: int = 1 << 62
+    modulus: int = 0
 
     def decision(self, counters: Mapping[str, int]) -> int:
-        return min(max(self.index.value(counters), self.low), self.high)
+        value = min(max(self.index.value(counters), self.low), self.high)
+        return value % self.modulus if self.modulus else value
 
 
 def controls_of(body: Sequence[Statement]) -> list[Control]:
@@ -42,7 +44,7 @@ def controls_of(body: Sequence[Statement]) -> list[Control]:
             case Wait():
                 found.append(Control(each.semaphore))
             case Push() | Matmul():
-                found += [Control(each.matrix), Control(each.slot)]
+                found += [Control(each.matrix), Control(each.slot, modulus=2)]
             case _:
                 pass
     return [control for control in found if control.index.terms]

@@ -43,7 +43,8 @@ def _read_places(instruction: Instruction) -> list[Ref]:
             return [instruction.source]
         case Matmul():
             carried = [] if instruction.fresh else [instruction.sums]
-            return [instruction.data, *carried, *([] if instruction.valid is None else [instruction.valid])]
+            rest = [each for each in (instruction.valid, instruction.onto) if each is not None]
+            return [instruction.data, *carried, *rest]
         case _:
             return []
 
@@ -89,7 +90,7 @@ class _Backward:
             case Store() | Scatter() | Transpose() | Dma() | Send():
                 return instruction.target.name in self.useful
             case Matmul():
-                return instruction.sums.name in self.useful
+                return instruction.written.name in self.useful
             case Push() | Wait():
                 return True
             case _:

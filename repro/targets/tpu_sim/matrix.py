@@ -27,9 +27,9 @@ def _slot(instruction: Push | Matmul, chip: Chip, where: str) -> Callable[[Frame
     def at(frame: Frame) -> tuple[int, int]:
         if frame.width != 1:
             raise FaultError("parallel loop", "a matrix unit inside a parallel loop", where)
-        found = (matrix(frame.counters), slot(frame.counters))
-        if not (0 <= found[0] < chip.matrix_units and 0 <= found[1] < 2):
-            raise FaultError("matrix unit", f"there is no unit {found[0]} with a slot {found[1]}", where)
+        found = (matrix(frame.counters), slot(frame.counters) % 2)
+        if not 0 <= found[0] < chip.matrix_units:
+            raise FaultError("matrix unit", f"there is no unit {found[0]}", where)
         return found
 
     return at
@@ -61,6 +61,7 @@ def matmul(instruction: Matmul, chip: Chip, where: str) -> Action:
     slot, rows = _slot(instruction, chip, where), instruction.rows
     data, sums = evaluator(instruction.data.offset), evaluator(instruction.sums.offset)
     valid = None if instruction.valid is None else evaluator(instruction.valid.offset)
+    target, onto = instruction.written, evaluator(instruction.written.offset)
 
     def run(frame: Frame) -> None:
         weights = frame.weights.get(slot(frame))
@@ -73,11 +74,15 @@ def matmul(instruction: Matmul, chip: Chip, where: str) -> Action:
             box = Box(valid(frame.counters), (rows, depth), (instruction.data_pitch, 1))
             operands.append(_dense(frame, instruction.valid, box, where, BOOL.storage))
         place = Box(sums(frame.counters), (rows, width), (instruction.sums_pitch, 1))
-        before = _dense(frame, instruction.sums, place, where)
-        frame.memory.touch(instruction.sums.name, place, True, where)
-        total = np.zeros((rows, width), F32.storage) if instruction.fresh else before
+        fresh = np.zeros((rows, width), F32.storage)
+        total = fresh if instruction.fresh else _dense(frame, instruction.sums, place, where)
         helper = helpers.rows_through(F32, depth, width, instruction.valid is not None)
         helper(*(operand.ctypes.data for operand in operands), total.ctypes.data, rows)
-        frame.memory.view(instruction.sums.name, place, where)[...] = total
+        if instruction.onto is not None:
+            place = Box(onto(frame.counters), place.counts, place.strides)
+            total = _dense(frame, instruction.onto, place, where) + total
+        frame.memory.typed(target, F32.storage, where)
+        frame.memory.touch(target.name, place, True, where)
+        frame.memory.view(target.name, place, where)[...] = total
 
     return run

@@ -5,14 +5,16 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
+from passes.workers import check_shares
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import Program
 from repro.ir.types import Array
-from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
-from repro.targets.tpu_sim import chips
+from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner, SharedStep
+from repro.targets.tpu_sim import chips, links
 from repro.targets.tpu_sim.chips import Chip, chip
 from repro.targets.tpu_sim.codegen.emit import emit
+from repro.targets.tpu_sim.data_parallel import ChipsExecutable
 from repro.targets.tpu_sim.program import parse_routine
 from repro.targets.tpu_sim.simulator import Simulator
 
@@ -69,7 +71,11 @@ def _code_target(name: str) -> CodeTarget:
 
 
 def _runner(name: str) -> Runner:
-    return Runner(f"{NAME}/{name}", _code_target(name), _obstacle, load, limit=LIMIT)
+    def share(step: SharedStep, parameters: Sequence[Array], count: int) -> ChipsExecutable:
+        check_shares(step.shards, count)
+        return ChipsExecutable(step, parameters, links.of(count, chip(name)), chip(name))
+
+    return Runner(f"{NAME}/{name}", _code_target(name), _obstacle, load, limit=LIMIT, share=share)
 
 
 _NAMES = (chips.DEFAULT, *(name for name in chips.names() if name != chips.DEFAULT))

@@ -30,8 +30,9 @@ from repro.targets.tpu_sim.isa import (
     Wait,
 )
 from repro.targets.tpu_sim.links import Topology
-from repro.targets.tpu_sim.operands import LANES, Dim
+from repro.targets.tpu_sim.operands import LANES, Dim, Ref
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny
+from repro.targets.tpu_sim.scoreboard import Scoreboard, Stretch, Use, lines
 
 BURST = 64
 """Bytes that HBM moves at least for each contiguous run."""
@@ -66,31 +67,6 @@ def time_routine(routine: Routine, chip: Chip, topology: Topology | None = None,
     return Timing(clock.now, clock.counts, tuple(clock.branches))
 
 
-@dataclass
-class _Record:
-    """A stretch of VMEM that a unit still writes (or reads): from `first` on row by row, until `last`."""
-
-    name: str
-    low: int
-    high: int
-    first: int
-    last: int
-    writes: bool
-    unit: str
-    pitch: int = 0
-    width: int = 0
-    """Of sums: lines of so many elements, that far apart."""
-
-    def meets(self, name: str, low: int, high: int, pitch: int = 0, width: int = 0) -> bool:
-        """Whether it holds an element of the stretch. Columns of one matrix may lie between each other's."""
-        if self.name != name or self.low > high or low > self.high:
-            return False
-        if not pitch or pitch != self.pitch:
-            return True
-        shift = (low - self.low) % pitch
-        return shift < self.width or shift + width > pitch
-
-
 class _Clock:
     def __init__(
         self, chip: Chip, counters: dict[str, int], topology: Topology | None = None, walk: bool = False
@@ -108,7 +84,7 @@ class _Clock:
         self.held: dict[tuple[int, int], int] = {}
         self.depths: dict[tuple[int, int], tuple[int, int]] = {}
         self.landing: dict[int, deque[int]] = {}
-        self.records: list[_Record] = []
+        self.uses = Scoreboard()
         self.counts: Counter[str] = Counter()
         self.branches: list[int] = []
 
@@ -137,6 +113,7 @@ class _Clock:
         controls = [each for each in controls_of(loop.body) if any(t.counter == loop.counter for t in each.index.terms)]
         branches = len(self.branches)
         seen = dict[tuple[object, ...], tuple[int, int, Counter[str]]]()
+        units = set[tuple[object, ...]]()
         at = 0
         while at < loop.count:
             self.counters[loop.counter] = at
@@ -145,7 +122,11 @@ class _Clock:
             at += 1
             if self.walk:
                 continue
-            key = (*self._signature(controls, loop.counter, at - 1), self._state())
+            shape = (*self._signature(controls, loop.counter, at - 1), *self._units())
+            if shape not in units:  # the rest of the state takes longer to look at
+                units.add(shape)
+                continue
+            key = (shape, self._state())
             if key not in seen:
                 seen[key] = (at, self.now, self.counts.copy())
                 continue
@@ -171,17 +152,19 @@ class _Clock:
                 return position - at
         return loop.count - at
 
+    def _units(self) -> tuple[object, ...]:
+        """How long units are taken, relative to now."""
+        return tuple(tuple(sorted(max(0, time - self.now) for time in times)) for times in self.free.values())
+
     def _state(self) -> tuple[object, ...]:
         """Everything that lies ahead, relative to now."""
         now = self.now
-        self.records = [record for record in self.records if record.last > now]
         return (
-            tuple(tuple(sorted(max(0, time - now) for time in times)) for times in self.free.values()),
             tuple(sorted((number, time - now) for number, (time, _) in self.ready.items() if time > now)),
             tuple(sorted((key, time - now) for key, time in self.loaded.items() if time > now)),
             tuple(sorted((key, time - now) for key, time in self.held.items() if time > now)),
             tuple(sorted((key, *(max(0, time - now) for time in times)) for key, times in self.landing.items())),
-            tuple((record.name, record.first - now, record.last - now) for record in self.records),
+            self.uses.state(now),
         )
 
     def _skip(self, periods: int, clock: int, counts: Counter[str]) -> None:
@@ -195,14 +178,11 @@ class _Clock:
         self.loaded = {key: time + passed for key, time in self.loaded.items()}
         self.held = {key: time + passed for key, time in self.held.items()}
         self.landing = {key: deque(time + passed for time in times) for key, times in self.landing.items()}
-        for record in self.records:
-            record.first += passed
-            record.last += passed
+        self.uses.delay(passed)
 
     def drain(self) -> None:
         """Until everything that was started has ended."""
-        ends = [record.last for record in self.records] + [time for time, _ in self.ready.values()]
-        self._wait(max(ends, default=0), "drain")
+        self._wait(max([self.uses.end, *(time for time, _ in self.ready.values())]), "drain")
 
     # issue ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,33 +218,25 @@ class _Clock:
                 queue = self.landing.get(instruction.semaphore.value(self.counters), deque())
                 return [*found, *((time, "transfer") for time in list(queue)[: instruction.count])]
             case Load() | Gather():
-                found += self._after(instruction.source.name, *self._stretch(instruction), False)
+                found += self.uses.after(self._stretch(instruction), False)
             case Store() | Scatter():
-                found += self._after(instruction.target.name, *self._stretch(instruction), True)
+                found += self.uses.after(self._stretch(instruction), True)
             case _:
                 pass
         return [*found, (min(self.free[unit]), f"{unit} slots")]
 
-    def _stretch(self, instruction: Load | Gather | Store | Scatter) -> tuple[int, int]:
+    def _stretch(self, instruction: Load | Gather | Store | Scatter) -> Stretch:
         """The elements that it may touch, as bounds."""
-        if not self.records or isinstance(instruction, Gather | Scatter):
-            return 0, 1 << 62
-        ref = instruction.source if isinstance(instruction, Load) else instruction.target
+        ref = instruction.source if isinstance(instruction, Load | Gather) else instruction.target
+        if not self.uses or isinstance(instruction, Gather | Scatter):
+            return Stretch(ref.name, 0, 1 << 62)
         start = ref.offset.value(self.counters)
         spans = [(count - 1) * stride for count, stride in instruction.pattern.digits]
-        return start + sum(min(0, span) for span in spans), start + sum(max(0, span) for span in spans)
-
-    def _after(self, name: str, low: int, high: int, writes: bool) -> list[tuple[int, str]]:
-        """When units that still use these elements are done with them."""
-        return [
-            (record.last, f"{record.unit} result" if record.writes else f"{record.unit} operand")
-            for record in self.records
-            if record.meets(name, low, high) and (writes or record.writes)
-        ]
+        return Stretch(
+            ref.name, start + sum(min(0, span) for span in spans), start + sum(max(0, span) for span in spans)
+        )
 
     def _issue(self, instruction: Instruction) -> None:
-        if len(self.records) > 64:
-            self.records = [record for record in self.records if record.last > self.now]
         match instruction:
             case Dma():
                 self._transfer(instruction)
@@ -306,63 +278,56 @@ class _Clock:
     def _start(self, needs: Sequence[tuple[int, str]], free: int) -> int:
         return max([self.now, free, *(time for time, _ in needs)])
 
+    def _lines(self, ref: Ref, pitch: int, count: int, width: int) -> Stretch:
+        return lines(ref, ref.offset.value(self.counters), pitch, count, width)
+
     def _transpose(self, instruction: Transpose) -> None:
         rows, columns, cost = instruction.rows, instruction.columns, instruction.cost()
-        read = instruction.source.offset.value(self.counters)
-        write = instruction.target.offset.value(self.counters)
-        source = (instruction.source.name, read, read + (rows - 1) * instruction.source_pitch + columns - 1)
-        target = (instruction.target.name, write, write + (columns - 1) * instruction.target_pitch + rows - 1)
-        needs = self._after(*source, False) + self._after(*target, True)
+        source = self._lines(instruction.source, instruction.source_pitch, rows, columns)
+        target = self._lines(instruction.target, instruction.target_pitch, columns, rows)
+        needs = self.uses.after(source, False) + self.uses.after(target, True)
         start = self._start(needs, min(self.free["cross"]))
         self._occupy("cross", start, cost.busy)
         end = start + cost.busy + (cost.latency or 0)
-        self.records += [
-            _Record(*source, start, start + cost.busy, False, "cross"),
-            _Record(*target, end, end, True, "cross"),
-        ]
+        self.uses.add(Use(source, start, start + cost.busy, False, "cross"))
+        self.uses.add(Use(target, end, end, True, "cross"))
         self.counts["vmem accesses"] += 2 * -(-rows * columns // LANES)
 
     def _push(self, instruction: Push) -> None:
         chip, unit = self.chip, instruction.matrix.value(self.counters)
-        key = (unit, instruction.slot.value(self.counters))
-        low = instruction.source.offset.value(self.counters)
+        key = (unit, instruction.slot.value(self.counters) % 2)
         slow, fast = instruction.depth, instruction.width
         slow, fast = (fast, slow) if instruction.turned else (slow, fast)
-        stretch = (instruction.source.name, low, low + (slow - 1) * instruction.pitch + fast - 1)
-        start = self._start(self._after(*stretch, False), max(self.free["weights"][unit], self.held.get(key, 0)))
+        source = self._lines(instruction.source, instruction.pitch, slow, fast)
+        needs = self.uses.after(source, False)
+        start = self._start(needs, max(self.free["weights"][unit], self.held.get(key, 0)))
         self._occupy("weights", start, chip.array, unit)
         self.loaded[key] = start + chip.array
         self.depths[key] = (instruction.depth, instruction.width)
-        self.records.append(_Record(*stretch, start, start + chip.array, False, "weights"))
+        self.uses.add(Use(source, start, start + chip.array, False, "weights"))
         self.counts["vmem accesses"] += -(-instruction.depth * instruction.width // LANES)
 
     def _matmul(self, instruction: Matmul) -> None:
+        """Rows enter one a cycle; the sums of each leave so many cycles later, in order, as partial sums enter."""
         chip, unit, rows = self.chip, instruction.matrix.value(self.counters), instruction.rows
-        key = (unit, instruction.slot.value(self.counters))
+        key, through = (unit, instruction.slot.value(self.counters) % 2), 2 * chip.array - 1
         depth, width = self.depths.get(key, (chip.array, chip.array))
-        low, into = instruction.data.offset.value(self.counters), instruction.sums.offset.value(self.counters)
-        data = (instruction.data.name, low, low + (rows - 1) * instruction.data_pitch + depth - 1)
-        sums = (instruction.sums.name, into, into + (rows - 1) * instruction.sums_pitch + width - 1)
-        needs = self._after(*data, False) + self._behind(*sums, instruction.sums_pitch, width)
+        data = self._lines(instruction.data, instruction.data_pitch, rows, depth)
+        entering = self._lines(instruction.sums, instruction.sums_pitch, rows, width)
+        leaving = self._lines(instruction.written, instruction.sums_pitch, rows, width)
+        needs = self.uses.after(data, False) + self.uses.behind(leaving, True, through)
+        if not instruction.fresh:
+            needs += self.uses.behind(entering, False, 0)
         start = self._start(needs, max(self.free["matrix"][unit], self.loaded.get(key, 0)))
         self._occupy("matrix", start, rows, unit)
         self.held[key] = start + rows  # new weights may follow the last row through the array
-        first = start + 2 * chip.array - 1
-        self.records += [
-            _Record(*data, start, start + rows, False, "matrix"),
-            _Record(*sums, first, first + rows - 1, True, "matrix", instruction.sums_pitch, width),
-        ]
+        first = start + through
+        self.uses.add(Use(data, start, start + rows, False, "matrix"))
+        self.uses.add(Use(leaving, first, first + rows - 1, True, "matrix"))
+        if instruction.onto is not None and not instruction.fresh:
+            self.uses.add(Use(entering, start, start + rows - 1, False, "matrix"))
         self.counts["products"] += rows * depth * width
         self.counts["vmem accesses"] += -(-rows * (depth + 2 * width) // LANES)
-
-    def _behind(self, name: str, low: int, high: int, pitch: int, width: int) -> list[tuple[int, str]]:
-        """A chain goes on: sums of the same rows may enter one behind another, as the last pass lets them go."""
-        found = list[tuple[int, str]]()
-        for record in self.records:
-            if record.meets(name, low, high, pitch, width):
-                same = record.writes and record.unit == "matrix" and (record.low, record.high) == (low, high)
-                found.append((record.first if same else record.last, "matrix result"))
-        return found
 
     def _transfer(self, dma: Dma) -> None:
         steps = [dim.steps(self.counters) for dim in dma.dims]
@@ -375,7 +340,7 @@ class _Clock:
         for ref, side in ((dma.source, "source"), (dma.target, "target")):
             low = ref.offset.value(self.counters)
             high = low + sum((s - 1) * getattr(d, side) for s, d in zip(steps, dma.dims, strict=True))
-            needs += self._after(ref.name, low, high, side == "target")
+            needs += self.uses.after(Stretch(ref.name, low, high), side == "target")
         if outside:
             moved = read if dma.source.space == "b" else write
             cycles = -(-moved * self.chip.clock_mhz // (self.chip.hbm_gbps * 1000))

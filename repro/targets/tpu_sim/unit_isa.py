@@ -46,8 +46,9 @@ class Transpose(Instruction):
 
 @dataclass(frozen=True)
 class Push(Instruction):
-    """Loads weights into one of the two slots of a matrix unit: cell (k, n) for k < depth, n < width holds
-    `source[k * pitch + n]`, or with `turned` `source[n * pitch + k]`. Depth and width are at most the array's size."""
+    """Loads weights into one of the two slots of a matrix unit (`slot` mod 2): cell (k, n) for k < depth, n < width
+    holds `source[k * pitch + n]`, or with `turned` `source[n * pitch + k]`. Depth and width are at most the array's
+    size."""
 
     matrix: Index
     slot: Index
@@ -78,6 +79,7 @@ class Matmul(Instruction):
 
     `sum` lies in VMEM at `sums[m * sums_pitch + n]`: partial sums enter at the top and leave at the bottom; `fresh`
     starts them at +0.0. A cell takes no part in a term whose valid bit (bool, `valid[m * data_pitch + k]`) is off.
+    With `onto` what leaves is not put back: adders at the bottom add it to `onto[m * sums_pitch + n]`.
     """
 
     matrix: Index
@@ -90,13 +92,27 @@ class Matmul(Instruction):
     data_pitch: int
     rows: int
     valid: Ref | None = None
+    onto: Ref | None = None
     when: Index | None = None
     mnemonic = "matmul"
     unit = "matrix"
 
+    @property
+    def written(self) -> Ref:
+        """Where what leaves goes."""
+        return self.sums if self.onto is None else self.onto
+
     def meaning(self, depth: int, width: int) -> Kernel:
         """Dense: data (and valid bits) rows x depth, weights depth x width, sums rows x width; sums are read."""
         return chain(self.dtype, self.rows, depth, width, self.valid is not None)
+
+    def adding(self, width: int) -> Kernel:
+        """What the adders do with the sums of `meaning`: dense sums, then what they are added to, rows x width."""
+        place = ix.linear([ix.axis(0, self.rows), ix.axis(1, width)], [self.rows, width])
+        value = loops.apply("add", loops.load(self.dtype, 1, place), loops.load(self.dtype, 0, place))
+        size = self.rows * width
+        buffers = (array_of(self.dtype, size), array_of(self.dtype, size, writable=True))
+        return Kernel(buffers, (), (ix.axis(0, self.rows), ix.axis(1, width)), 0, (loops.Store(1, place, value),))
 
 
 def chain(dtype: DType, rows: int, depth: int, width: int, checked: bool) -> Kernel:

@@ -10,7 +10,7 @@ from repro.ir.loops import Expr, Kernel
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim.costs import Cost, alu_passes
 from repro.targets.tpu_sim.instruction import FAR, LANE, Instruction, array_of, lane_offset, lanewise_kernel
-from repro.targets.tpu_sim.operands import LANES, LINEAR, REGISTERS, Index, Pattern, Ref, Reg
+from repro.targets.tpu_sim.operands import COLUMNS, LANES, LINEAR, REGISTERS, Index, Pattern, Ref, Reg
 
 # ── vector unit ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,7 +150,7 @@ class Load(Instruction):
         return self.target
 
     def cost(self) -> Cost:
-        return Cost(self.unit, busy=_access(self.pattern, self.dtype))
+        return Cost(self.unit, busy=_access(self.source, self.pattern, self.dtype))
 
     def meaning(self) -> Kernel:
         value = loops.load(self.dtype, 0, lane_offset(self.pattern))
@@ -175,7 +175,7 @@ class Store(Instruction):
         return (self.source,) if self.mask is None else (self.source, self.mask)
 
     def cost(self) -> Cost:
-        return Cost(self.unit, busy=_access(self.pattern, self.dtype))
+        return Cost(self.unit, busy=_access(self.target, self.pattern, self.dtype))
 
     def meaning(self) -> Kernel:
         when = None if self.mask is None else loops.load(BOOL, 1, LANE)
@@ -184,11 +184,14 @@ class Store(Instruction):
         return lanewise_kernel(buffers, lane_offset(self.pattern), loops.load(self.dtype, 0, LANE), when)
 
 
-def _access(pattern: Pattern, dtype: DType) -> int:
+def _access(place: Ref, pattern: Pattern, dtype: DType) -> int:
     """Cycles: eight runs at a time, one for each sublane; a run that may begin anywhere lies in two rows; 64-bit
     elements are two words."""
-    anywhere = 2 if pattern != LINEAR and pattern.digits[-1][1] == 1 else 1
-    return -(-pattern.runs * anywhere // 8) * max(1, dtype.bits // 32)
+    count, stride = pattern.digits[-1]
+    steps = [step for _, step in pattern.digits[:-1]] + [term.coefficient for term in place.offset.terms]
+    within = count <= COLUMNS and not any(step % count for step in (place.offset.constant, *steps))
+    rows = 2 if pattern != LINEAR and stride == 1 and not within else 1
+    return -(-pattern.runs * rows // 8) * max(1, dtype.bits // 32)
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,26 @@ VMEM, two at a time; other buffers are there whole.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from repro.ir import index as ix
 from repro.ir.loops import Axis, Chain, Expr, Kernel, Load, Reduce, Store, load, topological
+from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen.orders import fresh_number
 from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute
 from repro.targets.tpu_sim.codegen.writer import whole
-from repro.targets.tpu_sim.operands import LANES
+from repro.targets.tpu_sim.operands import COLUMNS, LANES, Dim
 
 WORTH = 512 << 10
 """Bytes of a kernel's buffers from which chunks pay."""
 LEAST, MOST = 128 << 10, 8 << 20
 """Bytes of a chunk."""
 COUNTS = 4096
+SHORTEST = 16
+"""Elements of a line's stretch: shorter ones waste what a copy moves."""
+MOST_PARTS = 64
+"""Chunks of what the matrix unit computes."""
 
 
 def room(size: int) -> int:
@@ -29,16 +35,32 @@ def room(size: int) -> int:
 
 @dataclass(frozen=True)
 class Window:
-    """Chunk c reads `size` elements of a buffer from `first + step * c` on."""
+    """Chunk c reads `size` elements of a buffer from `first + step * c` on, or that much of each of its `lines`, which
+    lie `pitch` elements apart."""
 
     first: int
     step: int
     size: int
+    lines: int = 1
+    pitch: int = 0
 
     @property
     def room(self) -> int:
         """Elements from the window of an even chunk to that of an odd one."""
-        return room(self.size)
+        return room(self.lines * self.size)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """Of the copy that brings it in."""
+        run = Dim(self.size, 1, 1)
+        return (run,) if self.lines == 1 else (Dim(self.lines, self.pitch, self.size), run)
+
+    def inside(self, offset: Expr, number: Axis) -> Expr:
+        """Where the element of the buffer lies in the window."""
+        if self.lines == 1:
+            return ix.add(ix.scale(number, -self.step), ix.number(-self.first), offset)
+        line = ix.scale(ix.floordiv(offset, self.pitch), self.size)
+        return ix.add(line, ix.mod(offset, self.pitch), ix.scale(number, -self.step))
 
 
 @dataclass(frozen=True)
@@ -52,24 +74,70 @@ class Chunked:
     """The axis that was cut, and in how many."""
 
 
-def candidates(kernel: Kernel, worth: int = WORTH) -> list[Chunked]:
-    """Ways to run a kernel, the first best. What the matrix unit computes wants long chunks; others, a copy as early as
-    may be. More chunks take less of VMEM."""
+def candidates(kernel: Kernel, chip: Chip, worth: int = WORTH) -> list[Chunked]:
+    """Ways to run a kernel, the first best. More chunks take less of VMEM."""
     nbytes = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
     whole_kernel = Chunked(kernel, None, 1)
     if kernel.serial or nbytes < worth or not _stores_apart(kernel):
         return [whole_kernel]
-    chained = any(isinstance(e, Reduce) and isinstance(e.order, Chain) for e in kernel.expressions)
-    parts = 4 if chained else 16
-    wanted = -(-nbytes // min(max(nbytes // parts, min(LEAST, worth)), MOST if not chained else nbytes))
-    made = list[Chunked]()
-    while wanted <= COUNTS:
-        for axis in kernel.axes:
-            count = _count(axis.extent, wanted)
-            if count > 1 and not any(each.number_of == (axis, count) for each in made):
-                made.append(_cut(kernel, axis, count))
-        wanted *= 2
-    return [*made, whole_kernel]
+    products = max((_products(e, kernel) for e in kernel.expressions), default=0)
+    if products:
+        cuts = [(axis, n) for axis in kernel.axes for n in _divisors(axis.extent) if 1 < n <= MOST_PARTS]
+        cuts.sort(key=lambda cut: _time(kernel, chip, products, *cut))
+    else:
+        wanted = -(-nbytes // min(max(nbytes // 16, min(LEAST, worth)), MOST))
+        tried = [wanted << more for more in range((COUNTS // wanted).bit_length())]
+        cuts = [
+            (axis, count)
+            for n in tried
+            for axis in kernel.axes
+            if (count := _count(axis.extent, min(n, _most(kernel, axis)))) > 1
+        ]
+    return [*(_cut(kernel, axis, count) for axis, count in dict.fromkeys(cuts)), whole_kernel]
+
+
+def _most(kernel: Kernel, axis: Axis) -> int:
+    """Chunks in which lanes are still filled: sums of neighbours need some of them side by side."""
+    sums = any(isinstance(each, Reduce) for each in kernel.expressions)
+    return max(1, axis.extent // COLUMNS) if sums and axis is kernel.axes[-1] else axis.extent
+
+
+def _products(expr: Expr, kernel: Kernel) -> int:
+    """Products of a chain that the kernel's elements need, 0 for other expressions."""
+    if not (isinstance(expr, Reduce) and isinstance(expr.order, Chain)):
+        return 0
+    return math.prod(axis.extent for axis in (*expr.axes, *kernel.axes) if axis in expr.axes or axis in expr.free)
+
+
+def _time(kernel: Kernel, chip: Chip, products: int, axis: Axis, count: int) -> int:
+    """Cycles of a contraction in chunks, about: a queue of copies beside the work on each chunk. What every chunk needs
+    comes after the first one's operands, in tiles, beside its work."""
+    rate, steady, coming = int(chip.hbm_bytes_per_cycle), 0, 0
+    read = {each.buffer: axis in each.offset.free for each in kernel.expressions if isinstance(each, Load)}
+    for number, moving in read.items():
+        size = kernel.buffers[number].elements * kernel.buffers[number].dtype.bytes // rate
+        coming, steady = coming + size * moving // count, steady + size * (not moving)
+    results = [kernel.buffers[store.buffer] for store in kernel.stores]
+    leaving = sum(buffer.elements * buffer.dtype.bytes for buffer in results) // rate // count
+    lanes = 2 * sum(buffer.elements for buffer in results) // LANES // count
+    rows, terms = axis.extent // count, products // math.prod(each.extent for each in kernel.axes)
+    folds = -(-terms // chip.array) * math.prod(each.extent for each in kernel.axes) // chip.array
+    filled = -(-folds * max(rows, chip.array) // (rows * chip.matrix_units * count))
+    work = max(filled, 2 * terms)  # a chain's next tile of terms waits for the sums of the one before
+    queue = coming + steady
+    done, arrived = max(coming + work, queue) + chip.dma_latency, queue + coming + chip.dma_latency
+    queue += coming
+    for chunk in range(count):
+        ended, done = done, max(done, arrived) + work
+        if chunk + 2 < count:
+            queue = max(queue, ended) + coming
+            arrived = queue + chip.dma_latency
+        queue = max(queue, ended + lanes) + leaving
+    return queue
+
+
+def _divisors(extent: int) -> list[int]:
+    return [n for n in range(1, min(extent, COUNTS) + 1) if extent % n == 0]
 
 
 def _stores_apart(kernel: Kernel) -> bool:
@@ -90,7 +158,7 @@ def _strided(offset: Expr, axes: tuple[Axis, ...]) -> bool:
 
 def _count(extent: int, wanted: int) -> int:
     """The least divisor of the extent that is enough, else the greatest."""
-    divisors = [n for n in range(1, min(extent, COUNTS) + 1) if extent % n == 0]
+    divisors = _divisors(extent)
     return next((n for n in divisors if n >= wanted), divisors[-1])
 
 
@@ -119,7 +187,22 @@ def windows(buffers: dict[int, list[Expr]], sizes: dict[int, int], number: Axis)
         inside = 0 <= low + min(last, 0) and high + max(last, 0) < sizes[buffer]
         if inside and 2 * (high - low + 1) <= sizes[buffer]:
             found[buffer] = Window(low, step, high - low + 1)
+        elif (lined := _lined(offsets, sizes[buffer], step, number)) is not None:
+            found[buffer] = lined
     return found
+
+
+def _lined(offsets: list[Expr], size: int, step: int, number: Axis) -> Window | None:
+    """A stretch of each line, where all chunks' stretches together are the line."""
+    pitch = step * number.extent
+    if step < SHORTEST or size % pitch or size == pitch:
+        return None
+    window = Window(0, step, step, size // pitch, pitch)
+    for offset in offsets:
+        low, high = ix.bounds(ix.add(ix.mod(offset, pitch), ix.scale(number, -step)))
+        if low < 0 or high >= step:
+            return None
+    return window
 
 
 def inside_windows(roots: list[Expr], found: dict[int, Window], number: Axis) -> list[Expr]:
@@ -129,8 +212,7 @@ def inside_windows(roots: list[Expr], found: dict[int, Window], number: Axis) ->
         made = rebuilt(expr, tuple(memo[child] for child in expr.children))
         if isinstance(made, Load) and made.buffer in found:
             window = found[made.buffer]
-            back = ix.add(ix.scale(number, -window.step), ix.number(-window.first), made.offset)
             half = ix.scale(ix.mod(number, 2), window.room)
-            made = load(made.dtype, made.buffer, ix.add(back, half), made.when)
+            made = load(made.dtype, made.buffer, ix.add(window.inside(made.offset, number), half), made.when)
         memo[expr] = made
     return [memo[root] for root in roots]

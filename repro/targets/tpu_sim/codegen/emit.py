@@ -10,7 +10,7 @@ from repro.ir import index as ix
 from repro.ir.loops import Axis, Expr, Kernel, Lanes, Reduce, Store, load, reduce
 from repro.ir.types import F32, DType
 from repro.targets.tpu_sim.chips import Chip
-from repro.targets.tpu_sim.codegen import chunks, matrix, plain, rows, stages
+from repro.targets.tpu_sim.codegen import chunks, matrix, plain, rows, stages, transfers
 from repro.targets.tpu_sim.codegen.chunks import Chunked
 from repro.targets.tpu_sim.codegen.contractions import Contraction, Matrix, extent_of, flat, run
 from repro.targets.tpu_sim.codegen.moving import Moving
@@ -33,7 +33,7 @@ def emit(kernel: Kernel, chip: Chip, worth: int = chunks.WORTH) -> Routine:
     """The routine of a kernel for a chip; kernels of `worth` bytes and more run in chunks. Raises ReproError where no
     way of running it fits the chip's VMEM."""
     least = 0
-    for chunked in chunks.candidates(kernel, worth):
+    for chunked in chunks.candidates(kernel, chip, worth):
         made = finish(unroll(_Emitter(kernel, chunked, chip).routine()), chip)
         if made.vmem_bytes <= chip.vmem_bytes:
             return made
@@ -57,6 +57,10 @@ class _Emitter:
         self.areas: dict[int, int] = {}
         self.copied: dict[tuple[Expr, Matrix], Ref] = {}
         """Operands of the matrix unit that a copy lays out."""
+        self.pieces: dict[int, int] = {}
+        """Areas of them that come tile by tile, and the semaphore of the first."""
+        self.ahead = False
+        """Whether a contraction's sums are read after the next chunk's were begun."""
         self.windows: dict[int, chunks.Window] = {}
         self.varying: set[int] = set()
         """Buffers that hold something else in each chunk."""
@@ -66,15 +70,14 @@ class _Emitter:
         self.results: dict[int, int] = {}
         """What a chunk makes of each buffer that is written."""
         self.outside = self.writer.sink
-        self.moving = Moving(self.writer, self.kernel)
+        self.moving = Moving(self.writer, self.kernel, self.count)
 
     def routine(self) -> Routine:
         if self.cut.stages:
             for area in self.cut.areas:
                 self._area(area.dtype, area.elements)
             if self.number is None:
-                self._bring_in()
-                self._stages()
+                self._stages(self.cut.stages)
                 self.moving.wait_for_all()
                 self._take_out()
             else:
@@ -82,38 +85,59 @@ class _Emitter:
         return self.writer.routine(self.name)
 
     def _in_chunks(self, number: Axis) -> None:
-        """The next chunk's copies start before this one's are waited for; results leave beside the next one's work."""
-        with self.moving.chunks(number, self.count) as index:
-            self.known[number] = index
-            self._bring_in()
-            self.moving.next_chunk()
-            self._stages()
+        """The next chunk's copies start before this one's are waited for; results leave beside the next one's work. A
+        contraction of the next chunk is started before this one's sums are read."""
+        first = self._front()
+        self.ahead = first > 0
+        with self.moving.part() as front:
+            self.known[number] = front.index
+            self._stages(self.cut.stages[:first])
+        with self.moving.part() as back:
+            self.known[number] = back.index
+            self._stages(self.cut.stages[first:])
             self._take_out()
-        self.moving.last_chunks()
+        self.moving.all_chunks(front, back)
 
-    def _stages(self) -> None:
-        for stage in self.cut.stages:
+    def _front(self) -> int:
+        """How many stages may run a chunk ahead of the others: those up to the only contraction, if the rest reads
+        nothing else that changes from chunk to chunk but its sums."""
+        found = [n for n, stage in enumerate(self.cut.stages) if stage.contraction is not None]
+        if len(found) != 1 or not self._varies(self.cut.stages[found[0]].roots):
+            return 0
+        front, back = self.cut.stages[: found[0] + 1], self.cut.stages[found[0] + 1 :]
+        sums = front[-1].stores[0].buffer
+        before, after = ({load.buffer for stage in part for load in loads(stage.roots)} for part in (front, back))
+        made = {store.buffer for stage in front for store in stage.stores} - {sums}
+        return 0 if (before | made) & after else len(front)
+
+    def _stages(self, part: Sequence[Stage]) -> None:
+        self._bring_in(part)
+        for stage in part:
             self._stage(stage)
 
     def _area(self, dtype: DType, elements: int) -> int:
         """A new buffer that lies in VMEM alone."""
-        number = max((*self.areas, len(self.kernel.buffers) - 1)) + 1
+        number = self._number()
         self.areas[number] = self.writer.area(dtype, elements)
         return number
 
+    def _number(self) -> int:
+        """Of a buffer that lies in VMEM alone."""
+        return max((*self.areas, len(self.kernel.buffers) - 1)) + 1
+
     # transfers ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _bring_in(self) -> None:
+    def _bring_in(self, part: Sequence[Stage]) -> None:
         """All copies start at once; what needs one waits. Operands of the matrix unit are laid out on the way."""
         needed: dict[int, list[Expr]] = {}
-        for stage in self.cut.stages:
+        for stage in part:
             for each in loads(self._copy_operands(stage)):
                 if each.buffer < len(self.kernel.buffers):
                     needed.setdefault(each.buffer, []).append(each.offset)
         if self.number is not None:
             sizes = {number: self.kernel.buffers[number].elements for number in needed}
-            self.windows = chunks.windows(needed, sizes, self.number)
-        for number in sorted(needed.keys() | self._partly_written()):
+            self.windows |= chunks.windows(needed, sizes, self.number)
+        for number in sorted((needed.keys() | self._partly_written()) - self.areas.keys()):
             buffer = self.kernel.buffers[number]
             window = self.windows.get(number)
             if window is None or self.number is None:
@@ -124,9 +148,9 @@ class _Emitter:
             self.varying.add(number)
             self.halves[number] = ix.scale(ix.mod(self.number, 2), window.room)
             first = self._index() * window.step + window.first
-            self.moving.start_each(
-                self.areas[number], window.room, Copy(number, first, (Dim(window.size, 1, 1),)), window.step
-            )
+            self.moving.start_each(self.areas[number], window.room, Copy(number, first, window.dims), window.step)
+        if self.number is not None:
+            self.moving.next_chunk()
 
     def _copy_operands(self, stage: Stage) -> list[Expr]:
         """The stage's expressions but for those operands of the matrix unit that are copied into their places."""
@@ -144,14 +168,28 @@ class _Emitter:
             room = whole(laid.elements)
             if self.number is None or self.number not in term.free:
                 area = self.writer.area(F32, room)
-                self.moving.start(area, copy)
                 self.copied[term, laid] = vmem(area)
+                parts = self._tiles(stage.contraction, term, laid)
+                if parts:
+                    self.pieces[area] = self.moving.start_pieces(area, parts)
+                else:
+                    self.moving.start(area, copy)
             else:
                 area = self.writer.area(F32, 2 * room)
                 step = ix.coefficient(loads([term])[-1].offset, self.number) or 0
-                self.moving.start_each(area, room, copy, step)
+                first = self.moving.start_each(area, room, copy, step, self._tiles(stage.contraction, term, laid))
+                if first is not None:
+                    self.pieces[area] = first
                 self.copied[term, laid] = vmem(area, self.moving.half(room))
         return roots
+
+    def _tiles(self, c: Contraction, term: Expr, laid: Matrix) -> list[tuple[int, Copy]]:
+        """Copies of a tile of the contraction's terms each: the first chunk need not wait for all of them."""
+        ready = term is c.weights or laid.places == c.terms
+        if len(c.terms) != 1 or not ready or not self._varies([c.reduce]):
+            return []
+        (axis,) = c.terms
+        return transfers.pieces(term, laid, axis, self.chip.array, self.known) if axis.extent > self.chip.array else []
 
     def _index(self) -> Index:
         return Index() if self.number is None else self.known[self.number]
@@ -279,15 +317,41 @@ class _Emitter:
             if valid is not None and c.reduce.present is not None:
                 valid = self._turned(c.reduce.present, valid, given, wanted)
         with self._once_if(not varies):
-            sums = self.writer.area(F32, c.sums.elements) if c.turned else self.areas[result]
-            chains = matrix.Chains(self.writer, self.chip, c)
+            total = self._sums(c, result)
+            sums = self._room(F32, c.sums.elements, varies)[0] if c.turned else total
+            arriving = [self.pieces[each.number] for each in (data, weights) if each.number in self.pieces]
+
+            def arrived(start: Index) -> None:
+                for semaphore in arriving:
+                    self.moving.wait_for_piece(matrix.divided(start, self.chip.array) + semaphore)
+
+            chains = matrix.Chains(self.writer, self.chip, c, arrived)
             chains.emit(sums, data, weights, held.places == c.terms, valid)
             if c.turned:
-                matrix.turn(self.writer, F32, vmem(sums), vmem(self.areas[result]), c.sums, c.result)
+                matrix.turn(self.writer, F32, sums, total, c.sums, c.result)
+
+    def _sums(self, c: Contraction, result: int) -> Ref:
+        """Where the sums go: to one half of their area, if the other one's are still to be read."""
+        if not self.ahead or self.number is None:
+            return vmem(self.areas[result])
+        window = chunks.Window(0, 0, c.result.elements)
+        self.windows[result] = window
+        self.halves[result] = ix.scale(ix.mod(self.number, 2), window.room)
+        self.writer.widen(self.areas[result], 2 * window.room)
+        return vmem(self.areas[result], self.moving.half(window.room))
+
+    def _room(self, dtype: DType, elements: int, varies: bool) -> tuple[Ref, Expr]:
+        """A new area for an operand of the matrix unit, and where it begins: one of two halves where the array may
+        still read those of the chunk before."""
+        if not varies or not self.ahead or self.number is None:
+            return vmem(self.writer.area(dtype, elements)), ix.number(0)
+        room = chunks.room(elements)
+        area = self.writer.area(dtype, 2 * room)
+        return vmem(area, self.moving.half(room)), ix.scale(ix.mod(self.number, 2), room)
 
     def _turned(self, term: Expr, source: Ref, given: Matrix, wanted: Matrix) -> Ref:
         with self._once_if(not self._varies([term])):
-            turned = vmem(self.writer.area(term.dtype, wanted.elements))
+            turned = self._room(term.dtype, wanted.elements, self._varies([term]))[0]
             matrix.turn(self.writer, term.dtype, source, turned, given, wanted)
         return turned
 
@@ -298,10 +362,8 @@ class _Emitter:
             return None, self._laid(c.data, given)
         if (c.data, given) in self.copied or self._varies([c.data]) != self._varies([present]):
             return self._laid(present, given), self._laid(c.data, given)
-        bits, data = self._area(present.dtype, given.elements), self._area(F32, given.elements)
-        stores = (Store(bits, given.offset, present), Store(data, given.offset, c.data))
-        self._stage(Stage((*given.batch, *given.lines, *given.places), 0, stores))
-        return vmem(self.areas[bits]), vmem(self.areas[data])
+        bits, data = self._made([present, c.data], given)
+        return bits, data
 
     def _laid(self, term: Expr, laid: Matrix) -> Ref:
         """The term's values as a matrix in VMEM."""
@@ -310,9 +372,21 @@ class _Emitter:
             with self._once_if(True):
                 self.moving.wait_for({known.number})
             return known
-        number = self._area(term.dtype, laid.elements)
-        self._stage(Stage((*laid.batch, *laid.lines, *laid.places), 0, (Store(number, laid.offset, term),)))
-        return vmem(self.areas[number])
+        return self._made([term], laid)[0]
+
+    def _made(self, terms: Sequence[Expr], laid: Matrix) -> list[Ref]:
+        """The terms' values, computed by a stage."""
+        places, stores = list[Ref](), list[Store]()
+        for term in terms:
+            place, begin = self._room(term.dtype, laid.elements, self._varies([term]))
+            number = self._number()
+            self.areas[number] = place.number
+            if begin.free:
+                self.halves[number] = begin
+            places.append(place)
+            stores.append(Store(number, ix.add(laid.offset, begin), term))
+        self._stage(Stage((*laid.batch, *laid.lines, *laid.places), 0, tuple(stores)))
+        return places
 
 
 def _layouts(c: Contraction) -> list[tuple[Expr, Matrix]]:

@@ -37,7 +37,7 @@ class Grid:
     def apart(self, offsets: Sequence[Expr]) -> bool:
         """Whether idle lanes point nowhere that another block's lanes do: each offset's idle lanes lie beyond the end
         of the axis with its longest stride."""
-        idle = [cut.axis for cut in self.cuts if cut.count * cut.blocks != cut.axis.extent]
+        idle = [cut.axis for cut in self.cuts if cut.count * cut.blocks != cut.axis.extent > 1]
         return all(self._longest(offset, axis) for offset in offsets for axis in idle)
 
     def _longest(self, offset: Expr, axis: Axis) -> bool:
@@ -58,9 +58,11 @@ def _choices(extent: int, room: int, least: int) -> list[int]:
 
 def make(axes: Sequence[Axis], lanes: int, fresh: int) -> Grid:
     """A grid for the axes. Along the last axis, pieces as long as a register's row are kept together; else as few lanes
-    as may be stay idle, and of equal cuts the one with more lanes is taken. The first axis takes what is left.
+    as may be stay idle, and of equal cuts the one with more lanes is taken. Of several axes the first takes no more
+    than it can fill: lanes that are left do what others do.
 
-    `fresh` is a number that no axis has: for the axis of one iteration that stands in where there is none.
+    `fresh` is a number that no axis has: for the axis of one iteration that stands in where there is none, or for those
+    lanes.
     """
     cuts, room = list[Cut](), lanes
     axes = tuple(axes) or (ix.axis(fresh, 1),)
@@ -69,8 +71,12 @@ def make(axes: Sequence[Axis], lanes: int, fresh: int) -> Grid:
         if position:
             least = min(COLUMNS, _power(axis.extent), room) if position == len(axes) - 1 else 1
             count = min(_choices(axis.extent, room, least), key=lambda c: (-(-axis.extent // c) * c, -c))
+        elif len(axes) > 1:
+            count = min(room, _power(axis.extent))
         cuts.append(Cut(axis, count, max(1, -(-axis.extent // count))))
         room //= count
+    if room > 1:
+        cuts.append(Cut(ix.axis(fresh, 1), room, 1))
     return Grid(tuple(reversed(cuts)))
 
 
@@ -82,7 +88,7 @@ class Bound:
     blocks: tuple[Axis, ...]
     digits: tuple[Axis, ...]
     values: dict[Axis, Expr]
-    """The index expression of each axis of the nest."""
+    """The index expression of each axis of the nest; an axis of one value has it in every lane."""
     inside: Expr
     """Whether a lane stands for an iteration."""
 
@@ -93,6 +99,6 @@ def bind(grid: Grid, fresh: int) -> Bound:
     digits = tuple(ix.axis(fresh + 2 * n + 1, cut.count) for n, cut in enumerate(grid.cuts))
     values: dict[Axis, Expr] = {}
     for cut, block, digit in zip(grid.cuts, blocks, digits, strict=True):
-        values[cut.axis] = ix.add(ix.scale(block, cut.count), digit)
+        values[cut.axis] = ix.number(0) if cut.axis.extent == 1 else ix.add(ix.scale(block, cut.count), digit)
     inside = ix.both(*(ix.compare("lt", values[cut.axis], cut.axis.extent) for cut in grid.cuts))
     return Bound(grid, blocks, digits, values, inside)

@@ -7,7 +7,7 @@ this one does.
 from __future__ import annotations
 
 from repro.ir import index as ix
-from repro.ir.loops import Exact, Expr, Lanes
+from repro.ir.loops import Exact, Expr, Lanes, Reduce
 from repro.targets.llvm.reductions import identity_bits
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen import grid as grids
@@ -20,6 +20,8 @@ from repro.targets.tpu_sim.operands import LANES, Index, Term
 
 WIDTH = 32
 """The order's lanes."""
+NEIGHBOURS = 64
+"""Outputs side by side from which lanes take an output each."""
 
 
 def runs_along(stage: Stage) -> bool:
@@ -27,9 +29,19 @@ def runs_along(stage: Stage) -> bool:
     expr = stage.reduce
     if expr is None or stage.serial or len(expr.terms) != 1 or expr.combiner.startswith("arg"):
         return False
+    if _across(stage, expr):
+        return False
     if isinstance(expr.order, Lanes):
         return expr.order.lanes == WIDTH and terms_of(expr) > WIDTH // 2
     return isinstance(expr.order, Exact) and terms_of(expr) >= WIDTH
+
+
+def _across(stage: Stage, expr: Reduce) -> bool:
+    """Whether neighbours in memory are terms of different outputs, enough of them to fill lanes with."""
+    if not stage.axes or stage.axes[-1].extent < NEIGHBOURS:
+        return False
+    found = loads(expr.terms)
+    return bool(found) and all(ix.coefficient(each.offset, stage.axes[-1]) == 1 for each in found)
 
 
 class Rows:

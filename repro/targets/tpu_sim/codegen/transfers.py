@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from repro.ir import index as ix
 from repro.ir.loops import Affine, Axis, Const, Expr, Load, Scalar
 from repro.targets.tpu_sim.codegen.contractions import Matrix
+from repro.targets.tpu_sim.codegen.stages import substitute
 from repro.targets.tpu_sim.operands import Dim, Index, counter
 
 
@@ -30,6 +31,22 @@ def direct(term: Expr, laid: Matrix, known: dict[Axis, Index]) -> Copy | None:
         return None
     copy = between(term.buffer, term.offset, laid.offset, (*laid.batch, *laid.lines, *laid.places), known)
     return copy if copy is not None and (copy.dims[-1].source, copy.dims[-1].target) == (1, 1) else None
+
+
+def pieces(term: Expr, laid: Matrix, axis: Axis, size: int, known: dict[Axis, Index]) -> list[tuple[int, Copy]]:
+    """The same in copies of so many values of an axis each, and where each of them goes; none if it is no copy."""
+    if not isinstance(term, Load) or direct(term, laid, known) is None:
+        return []
+    far, near = ix.coefficient(term.offset, axis) or 0, ix.coefficient(laid.offset, axis) or 0
+    made = list[tuple[int, Copy]]()
+    for first in range(0, axis.extent, size):
+        part = ix.axis(axis.number, min(size, axis.extent - first))
+        axes = [part if each is axis else each for each in (*laid.batch, *laid.lines, *laid.places)]
+        offsets = substitute([term.offset, laid.offset], {axis: part})
+        copy = between(term.buffer, offsets[0], offsets[1], axes, known)
+        assert copy is not None
+        made.append((first * near, Copy(copy.buffer, copy.start + first * far, copy.dims)))
+    return made
 
 
 def between(buffer: int, far: Expr, near: Expr, axes: Sequence[Axis], known: dict[Axis, Index]) -> Copy | None:

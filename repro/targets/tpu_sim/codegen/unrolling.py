@@ -6,12 +6,13 @@ Registers that an iteration does not take over from the one before get a name fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 from itertools import count as counting
-from typing import Any
 
+from repro.targets.tpu_sim.codegen.rewriting import NoFormError, renamed
 from repro.targets.tpu_sim.isa import Dma, Instruction, Matmul, Push, Wait
-from repro.targets.tpu_sim.operands import REGISTERS, Index, Ref, Reg, Term
+from repro.targets.tpu_sim.operands import REGISTERS, Index, Term
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions, single
 from repro.targets.tpu_sim.registers import exposed, read, result_types, written
 
@@ -83,38 +84,14 @@ def _copies(
     for copy in range(copies):
         final = copy == copies - 1
         names = {} if final else {number: fresh() for number in sorted(written(loop.body) - carried)}
-        for each in body:
-            one = _renamed(each, names, lambda index, copy=copy: _shifted(index, loop, copies, copy))
-            if one is None:
-                return None
-            made.append(one)
+        try:
+            shift = partial(_shifted, loop=loop, copies=copies, copy=copy)
+            made += [renamed(each, names, shift) for each in body]
+        except NoFormError:
+            return None
     if copies == loop.count:
         return single(*made)
     return (replace(loop, count=loop.count // copies, body=single(*made)),)
-
-
-def _renamed(
-    instruction: Instruction, names: dict[int, int], shift: Callable[[Index], Index | None]
-) -> Instruction | None:
-    changed = dict[str, Any]()
-    for field in fields(instruction):
-        value = getattr(instruction, field.name)
-        match value:
-            case Reg():
-                changed[field.name] = Reg(names.get(value.number, value.number))
-            case Index():
-                changed[field.name] = shift(value)
-            case Ref():
-                offset = shift(value.offset)
-                changed[field.name] = None if offset is None else replace(value, offset=offset)
-            case tuple() if field.name == "sources":
-                sources: tuple[Reg, ...] = value
-                changed[field.name] = tuple(Reg(names.get(reg.number, reg.number)) for reg in sources)
-            case _:
-                continue
-        if changed[field.name] is None:
-            return None
-    return replace(instruction, **changed)
 
 
 def _shifted(index: Index, loop: Loop, copies: int, copy: int) -> Index | None:
@@ -136,7 +113,11 @@ def _shifted(index: Index, loop: Loop, copies: int, copy: int) -> Index | None:
 def _digit(term: Term, copies: int, copy: int) -> Index | None:
     if term.divisor % copies == 0:
         return Index(0, (replace(term, divisor=term.divisor // copies),))
-    if term.divisor != 1 or term.modulus % copies:
+    if copies % term.divisor:
         return None
-    more = replace(term, coefficient=term.coefficient * copies, modulus=term.modulus // copies)
-    return Index(term.coefficient * copy, (more,) if term.modulus != copies else ())
+    steps, own = copies // term.divisor, copy // term.divisor  # the quotient is steps * counter + own
+    if term.modulus and steps % term.modulus == 0:
+        return Index(term.coefficient * (own % term.modulus))
+    if term.modulus % steps:
+        return None
+    return Index(term.coefficient * own, (Term(term.counter, term.coefficient * steps, 1, term.modulus // steps),))

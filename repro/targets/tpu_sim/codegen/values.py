@@ -316,6 +316,18 @@ class Values:
         condition = ix.both(*conditions)
         return None if condition is TRUE else self.value(condition)
 
+    def _inside_here(self) -> list[Expr]:
+        """Which lanes stand for iterations, as far as it is known in this block. What is computed here depends on no
+        axis of an inner one: lanes that are idle for some of its values only are right for others."""
+        found, open_ones = list[Expr](), [self.inside]
+        while open_ones:
+            expr = open_ones.pop()
+            if all(self.depths[axis] < len(self.levels) for axis in expr.free):
+                found.append(expr)
+            elif isinstance(expr, Apply) and expr.op == "and":
+                open_ones += expr.children
+        return found
+
     def _reaches(self, buffer: int, offset: Expr) -> bool:
         """Whether every lane's element lies in the buffer's area, idle lanes' too; an area may grow for them."""
         area = self.areas[buffer]
@@ -342,7 +354,7 @@ class Values:
                 return target
             return self.writer.select(self.value(expr.when), target, self.value(_zero(expr.dtype)))
         dtype = I32 if fits(expr.offset) else I64
-        index, mask = self.index(expr.offset, dtype), self._mask(expr.when, self.inside)
+        index, mask = self.index(expr.offset, dtype), self._mask(expr.when, *self._inside_here())
         where = None if mask is None else mask.reg
         self.writer.put(isa.Gather(target.reg, expr.dtype, vmem(area), index.reg, dtype, where))
         return target

@@ -1,0 +1,71 @@
+"""How a block of threads comes by an operand of a contraction: a fact of the plan, known before any code is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repro.ir import index as ix
+from repro.ir.loops import Axis, Expr, Load, topological
+from repro.ir.types import BOOL
+from repro.targets.gpu.separation import Separation, run_of, separate
+from repro.targets.gpu.tiles import Plan
+
+
+@dataclass(frozen=True)
+class Access:
+    """`separation`: where its elements lie, if they are copied; None if they are evaluated. `by_term`: the elements
+    that a thread brings are of one term, because terms are neighbours in memory, and lines are not. `wide`: elements of
+    one copy."""
+
+    separation: Separation | None
+    by_term: bool
+    wide: int
+
+    @property
+    def terms_beside(self) -> bool:
+        """Whether terms lie side by side in shared memory too: copies of several terms leave no choice. Lines side by
+        side need fewer registers, since a thread reads its lines of one term alone."""
+        return self.by_term and self.wide > 1
+
+    def along(self, plan: Plan, side: int) -> int:
+        """Threads that bring the neighbours of a step."""
+        return (plan.tile.depth if self.by_term else plan.tile.block[side]) // self.wide
+
+    def even(self, plan: Plan, side: int) -> bool:
+        """Whether every thread has the same share of a step."""
+        runs, threads = plan.tile.block[side] * plan.tile.depth // self.wide, plan.tile.threads
+        return runs % threads == 0 and threads % self.along(plan, side) == 0
+
+    def group(self, plan: Plan) -> int:
+        """A thread's output lines that lie side by side."""
+        return 1 if self.terms_beside else plan.chunk
+
+
+def access(plan: Plan, side: int) -> Access:
+    """Of the rows' (side 0) or the columns' (side 1) operand."""
+    term, terms, lines = plan.contraction.terms[side], plan.contraction.reduce.axes, plan.axes(side)
+    by_term = _run(term, terms, lines) > _run(term, lines, terms)
+    if not isinstance(term, Load) or term.dtype is BOOL:
+        return Access(None, by_term, 1)
+    present = plan.contraction.reduce.present if plan.contraction.absent_in == side else None
+    separation = separate(term, present, lines, terms)
+    wide = plan.chunk if separation is not None and _whole_chunks(plan, side, term, separation, by_term) else 1
+    return Access(separation, by_term, wide)
+
+
+def _run(term: Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
+    """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
+    loads = [e for e in topological([term]) if isinstance(e, Load)]
+    matrix = [load for load in loads if load.free & frozenset(others)] or loads
+    beside = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
+    return axes[-1].extent if beside else 0
+
+
+def _whole_chunks(plan: Plan, side: int, load: Load, separation: Separation, by_term: bool) -> bool:
+    """Whether every run of a chunk along the fast axis is 16 aligned bytes of the buffer."""
+    if separation.meeting is not None or (by_term and plan.panels > 1 and plan.panel % plan.chunk):
+        return False
+    extent, rest = run_of(load.offset, plan.contraction.reduce.axes if by_term else plan.axes(side))
+    fits = plan.tile.block[side] * plan.tile.depth >= plan.chunk * plan.tile.threads
+    return extent > 1 and extent % plan.chunk == 0 and ix.divisible(rest, plan.chunk) and fits

@@ -1,0 +1,77 @@
+"""Which outputs a thread computes.
+
+A block's number is its batch, its share of K and its place in the matrix; warps and lanes lie in a grid over the block.
+
+Lines are dealt to lanes so that a warp's reads of shared memory meet no bank twice: chunk by chunk where lines lie side
+by side there, else one by one.
+"""
+
+from __future__ import annotations
+
+from repro.ir.types import I64, U32
+from repro.targets.gpu.body import GpuBody, special
+from repro.targets.gpu.tiles import LANES, WARP, Plan
+from repro.targets.llvm import scalars
+from repro.targets.llvm.body import Scope
+from repro.targets.llvm.text import Function, Val, integer
+
+
+def constant_line(side: int, group: int, number: int) -> int:
+    """How far a thread's line by number is from its first, where `group` of them lie side by side."""
+    return number // group * LANES[side] * group + number % group
+
+
+class Outputs:
+    """A thread's outputs. `groups`: along rows and columns, how many of them lie side by side. With `anew`, all is
+    found from the thread's number once more, so that none of it takes a register in between."""
+
+    def __init__(self, body: GpuBody, plan: Plan, groups: tuple[int, int], *, anew: bool = False) -> None:
+        self.body, self.f, self.plan, self.groups = body, body.f, plan, groups
+        self.thread = _read(self.f, "tid") if anew else special(self.f, "tid")
+        number = _read(self.f, "ctaid") if anew else special(self.f, "ctaid")
+        self.batch, self.split, row_block, column_block = self._block(number)
+        axes = plan.contraction.batch
+        self.scope = Scope(None, dict(zip(axes, body.split(self.batch, axes), strict=True)) if axes else {})
+        blocks = (row_block, column_block)
+        self.first = tuple(self.f.scaled(block, size) for block, size in zip(blocks, plan.tile.block, strict=True))
+        """The block's first row and column."""
+        self.origins = (self._origin(0), self._origin(1))
+        """The thread's first row and column in the block."""
+
+    def _block(self, number: Val) -> tuple[Val, Val, Val, Val]:
+        """Batch, split, block of rows, block of columns. Eight blocks of rows go together down the columns, so that
+        blocks that run at one time share what they read."""
+        f, (_, splits, rows, columns) = self.f, self.plan.blocks
+        together = next(size for size in (8, 4, 2, 1) if rows % size == 0)
+        rest, inside = self._divide(number, together)
+        rest, column = self._divide(rest, columns)
+        rest, row = self._divide(rest, rows // together)
+        batch, split = self._divide(rest, splits)
+        return batch, split, f.add(f.scaled(row, together), inside), column
+
+    def _divide(self, value: Val, by: int) -> tuple[Val, Val]:
+        if by == 1:
+            return value, integer(0)
+        quotient, rest = (scalars.binary(self.f, how, value, integer(by)) for how in ("udiv", "urem"))
+        return quotient, rest
+
+    def _origin(self, side: int) -> Val:
+        f = self.f
+        warp, lane = (scalars.binary(f, how, self.thread, integer(WARP)) for how in ("udiv", "urem"))
+        how = "udiv" if side == 0 else "urem"
+        warp = scalars.binary(f, how, warp, integer(self.plan.tile.warps[1]))
+        lane = scalars.binary(f, how, lane, integer(LANES[1]))
+        return f.add(f.scaled(warp, LANES[side] * self.plan.tile.own[side]), f.scaled(lane, self.groups[side]))
+
+    def line(self, side: int, number: Val) -> Val:
+        """The row (side 0) or column (side 1) of the matrix that is the thread's own by number."""
+        f, group = self.f, self.groups[side]
+        run, inside = (scalars.binary(f, how, number, integer(group)) for how in ("udiv", "urem"))
+        place = f.add(f.scaled(run, LANES[side] * group), inside)
+        return f.add(f.add(self.first[side], self.origins[side]), place)
+
+
+def _read(f: Function, name: str) -> Val:
+    """A thread's own number, as `special` gives it, but read where this stands."""
+    value = f.let(f'call i32 asm sideeffect "mov.u32 $0, %{name}.x;", "=r"()', U32)
+    return scalars.convert(f, value, I64)
