@@ -23,7 +23,10 @@ NEAR_TERMS = 1024
 those a power of two apart share a cache set, which costs more than packing them once for many rows."""
 FEW_TILES = 8
 """Tiles of rows for which columns in the second-level cache are not worth packing, however they lie. What comes from
-further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead."""
+further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead.
+And tiles of columns for which rows are not worth packing, where they lie as packed ones would."""
+SAME_SET = 4096
+"""Rows that are a multiple of so many bytes apart share a set of the nearest cache, too small for a tile of them."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
@@ -81,7 +84,17 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     block_m = block(rows, BLOCK_ROWS, tile_rows, batch * -(-columns // BLOCK_COLUMNS))
     block_n = block(columns, BLOCK_COLUMNS, vectors * width, batch * -(-rows // block_m))
     tile = ContractionTile(tile_rows, vectors, block_m, block_n)
-    return Schedule(None, width, 1, replace(tile, packs=_packs(contraction, tile, width, machine)))
+    in_place = _rows_in_place(contraction, tile, width)
+    return Schedule(
+        None, width, 1, replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
+    )
+
+
+def _rows_in_place(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
+    """Whether rows are not worth a copy: it saves nothing but what few columns read again and again."""
+    stride, dtype = contraction.row_stride, contraction.reduce.dtype
+    few = tile.block_n <= FEW_TILES * tile.vectors * width
+    return stride is not None and few and stride * dtype.bytes % SAME_SET != 0
 
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:

@@ -37,13 +37,15 @@ Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
 
 def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    """Rows read through a window or packed, columns packed or in place; a small contraction with no tiles at all."""
+    """Rows read through a window, packed or in place, columns packed or in place; no tiles for a small contraction."""
     tile = schedule.tile
     if tile is None:
         return
     contraction, _ = _tiles(kernel, tile)
     if contraction.in_place(tile.vectors * schedule.vector_width):
         yield replace(schedule, tile=replace(tile, packs=not tile.packs))
+    if contraction.row_stride is not None and not tile.window:
+        yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
     for other in (windowed(kernel, machine), tiled(kernel, machine)):
         if other is not None and other.tile is not None and other.tile.window != tile.window:
             yield other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
@@ -45,6 +46,27 @@ class Contraction:
             strides.append((axis, stride))
             stride *= axis.extent
         return all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+
+    @property
+    def row_stride(self) -> int | None:
+        """Elements between the rows' terms in memory, where those of a row lie side by side and rows at one distance:
+        then they need not be packed. None where they do not."""
+        (term, _), rows, terms = self.terms, self.rows, self.reduce.axes
+        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or not rows:
+            return None
+        stride = ix.coefficient(term.offset, rows[-1])
+        if not stride or not _one_axis(term.offset, rows, stride) or not _one_axis(term.offset, terms, 1):
+            return None
+        return stride
+
+
+def _one_axis(offset: Expr, axes: Sequence[Axis], step: int) -> bool:
+    """Whether steps along axes are those along one axis that runs through all of them."""
+    for axis in reversed(axes):
+        if ix.coefficient(offset, axis) != step:
+            return False
+        step *= axis.extent
+    return True
 
 
 def find(kernel: Kernel) -> Contraction | None:

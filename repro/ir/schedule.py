@@ -16,8 +16,8 @@ class ContractionTile:
     A work item computes `block_m` x `block_n` outputs in register tiles of `rows` x (`vectors` times the
     vector width); it packs both operands a panel at a time, and takes `unroll` terms per turn of the loop.
     With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
-    it is each of its places once. The columns' operand is read in place
-    where it lies in memory as tiles read it, unless `packs` has it copied too.
+    it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
+    unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together.
     """
 
     rows: int
@@ -27,6 +27,7 @@ class ContractionTile:
     unroll: int = 1
     window: bool = False
     packs: bool = False
+    rows_in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,5 +56,5 @@ class Schedule:
         if self.tile is None:
             return head
         t = self.tile
-        tail = " window=1" * t.window + " pack=b" * t.packs
+        tail = " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place
         return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{tail}"

@@ -171,6 +171,17 @@ def test_windows(machine, stride: int, pad: int, size: int, rows: int) -> None:
         check(kernel, machine, Schedule(None, 8, 1, tile))
 
 
+@MACHINES
+@pytest.mark.parametrize("batch", [1, 3])
+def test_rows_in_place(machine, batch: int) -> None:
+    """Read where they lie, in whole tiles and the rest; packed where a row's terms lie apart."""
+    for left in (False, True):
+        kernel = matmul(33, 40, 600, batch=batch, left=left, bias=True)
+        found = find(kernel)
+        assert found is not None and found.row_stride == (None if left else 600)
+        check(kernel, machine, Schedule(None, 8, 1, ContractionTile(5, 2, 20, 16, rows_in_place=True)))
+
+
 def test_axes_that_share_places() -> None:
     """A window where rows overlap; none for a 1x1 convolution, with a stride or without, or for a dot."""
 

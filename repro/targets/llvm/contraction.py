@@ -44,7 +44,7 @@ class Item(Packing):
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
-            found = state[0] if shape.rows_direct else self.pack(0, start, size, state[0])
+            found = state[0] if shape.rows_direct is not None else self.pack(0, start, size, state[0])
             found = found if shape.direct else self.pack(1, start, size, found)
             self.tiles(number, start, size)
             return [found]
@@ -92,7 +92,7 @@ class Item(Packing):
 
     def rows_at(self, row: Val, start: Val) -> str:
         """The same of a tile's rows."""
-        if not self.shape.rows_direct:
+        if self.shape.rows_direct is None:
             return self.address(self.a, self.f.scaled(row, self.shape.row_stride))
         return self._in_place(0, row, start)
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from passes.windows import Window, window
 from repro.errors import InternalError
-from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Axis, Expr, Kernel, Load
+from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
 
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
-
-FEW_TILES = 8
-"""Tiles of columns for which rows are not worth packing, where they lie as packed ones would."""
-
-SAME_SET = 4096
-"""Rows that are a multiple of so many bytes apart share a set of the nearest cache, too small for a tile of them."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +48,9 @@ class Shape:
         return not self.tile.packs and self.contraction.in_place(self.columns_per_tile)
 
     @property
-    def rows_direct(self) -> bool:
-        """Whether rows are read where they lie: a row's terms side by side, for so few columns that copying them costs
-        more than it saves."""
-        (term, _), rows, terms = self.contraction.terms, self.contraction.rows, self.contraction.reduce.axes
-        if not isinstance(term, Load) or term.when is not None or self.contraction.absent_in is not None or not rows:
-            return False
-        if self.window is not None or self.tile.block_n > FEW_TILES * self.columns_per_tile:
-            return False
-        stride = ix.coefficient(term.offset, rows[-1])
-        if not stride or stride * term.dtype.bytes % SAME_SET == 0 or ix.coefficient(term.offset, terms[-1]) != 1:
-            return False
-        return _nested(term.offset, rows) and _nested(term.offset, terms)
+    def rows_direct(self) -> int | None:
+        """Elements between rows, where they are read where they lie."""
+        return self.contraction.row_stride if self.tile.rows_in_place and self.window is None else None
 
     @property
     def term_stride(self) -> int:
@@ -81,11 +64,7 @@ class Shape:
     @property
     def row_stride(self) -> int:
         """Elements between rows."""
-        if not self.rows_direct:
-            return self.panel + ROW_PADDING
-        term, rows = self.contraction.terms[0], self.contraction.rows
-        assert isinstance(term, Load)
-        return ix.coefficient(term.offset, rows[-1]) or 0
+        return self.panel + ROW_PADDING if self.rows_direct is None else self.rows_direct
 
     @property
     def padded_columns(self) -> int:
@@ -104,7 +83,7 @@ class Shape:
         """
         turned = 0 if self.window is None else self.width
         totals = (self.tile.block_m + turned) * self.padded_columns
-        packed_a = (self.tile.block_m + self.width) * self.row_stride * (not self.rows_direct)
+        packed_a = (self.tile.block_m + self.width) * self.row_stride * (self.rows_direct is None)
         packed_a = packed_a if self.window is None else self.window_elements
         packed_b = 0 if self.direct else self.padded_columns * self.panel + self.width * self.columns_per_tile
         return packed_a, packed_b, totals, totals * self.nested
@@ -138,16 +117,6 @@ class Shape:
     def scratch_bytes(self) -> int:
         size = self.contraction.reduce.dtype.bytes
         return sum(-(-area * size // 64) * 64 for area in self.areas)
-
-
-def _nested(offset: Expr, axes: Sequence[Axis]) -> bool:
-    """Whether steps along axes are those of one axis that runs through all of them."""
-    stride = ix.coefficient(offset, axes[-1])
-    for axis in reversed(axes):
-        if stride is None or ix.coefficient(offset, axis) != stride:
-            return False
-        stride *= axis.extent
-    return True
 
 
 def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:

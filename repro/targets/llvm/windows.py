@@ -25,6 +25,8 @@ WRITTEN_OUT = 9
 """Terms that stand in the code one after another: up to those of a window of 3 by 3."""
 WRITTEN_TILES = 4
 """Tiles of a line that are each written out, so that absent terms can be left out of them."""
+AHEAD_ROWS = 64
+"""Rows ahead of which what an epilogue reads is asked for."""
 TURN = 4
 """Terms to a turn of a loop over more."""
 
@@ -87,7 +89,10 @@ class WindowItem(Item):
             f.loop(integer(0), units, 1, (), in_term_unit)
             return ()
 
+        if window.term_units:
+            self.body.ahead = (window.term_units[-1], 1)
         f.loop(integer(0), self.row_units, 1, (), in_row_unit)
+        self.body.ahead = None
         return finite
 
     def _at_unit(self, axes: Sequence[Axis], unit: Val, outer: Scope) -> Scope:
@@ -320,7 +325,9 @@ class WindowItem(Item):
             self.chunks(self.rows, width, Val("true", BOOL), chunk)
             return ()
 
+        self.body.ahead = (axes[-1], AHEAD_ROWS)
         f.loop(integer(0), self.columns, width, (), square)
+        self.body.ahead = None
 
     def _column(self, lanes: Scope, column: Val, total: Val) -> None:
         f, axes = self.f, self.contraction.columns
