@@ -136,7 +136,7 @@ def _served(
         if len(behind) != 1 or not _continues(behind[0], value) or _moves(behind[0]) or behind[0].value in taken:
             break
         value = behind[0].value
-    if value in taken or (value not in results and _picked(value, users)):
+    if value in taken or any(_picked(user, value, users) for user in users.get(value, [])):
         return None
     return wide.value, value
 
@@ -146,10 +146,14 @@ def _picks(user: Node, value: Value) -> bool:
     return user.op == "gather" and value == user.operands[0] and user.types[0].elements <= value.type.elements // 4
 
 
-def _picked(value: Value, users: _Users) -> bool:
-    """Whether something picks from a value, or from a view of it: what it picks can be computed there."""
-    behind = users.get(value, [])
-    return any(_picks(user, value) or (_is_view(user) and _picked(user.results[0], users)) for user in behind)
+def _picked(user: Node, value: Value, users: _Users) -> bool:
+    """Whether all that a user makes of a value is picked from: the few elements are computed there."""
+    if _picks(user, value):
+        return True
+    if not (_is_view(user) or _continues(user, value)):
+        return False
+    behind = users.get(user.results[0], [])
+    return bool(behind) and all(_picked(each, user.results[0], users) for each in behind)
 
 
 def _repeats(user: Node, op: Op, value: Value) -> bool:
@@ -253,7 +257,7 @@ def _readers(value: Value, users: _Users) -> int:
     """How many nodes read a value, those behind a view that grows counted each; picks compute their few elements."""
     total = 0
     for user in users.get(value, []):
-        if _picks(user, value):
+        if _picked(user, value, users):
             continue
         grows = _is_view(user) and user.types[0].elements > value.type.elements
         total += _readers(user.results[0], users) if grows else 1

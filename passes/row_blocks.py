@@ -167,13 +167,20 @@ def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
 
 
 def _divides(kernel: Kernel, axis: Axis, parts: int, limits: Limits) -> bool:
-    """Whether an axis may be cut in that many parts: of a contraction, rows that leave enough for what is packed."""
+    """Whether an axis may be cut in that many parts: of a contraction, rows that leave enough for what is packed, where
+    each of a batch packs its own columns; those that all rows share are packed for as many rows as can be.
+    """
     contraction = find(kernel)
     if contraction is None or axis in contraction.batch:
         return True
-    _, rows, columns, terms = contraction.extents
+    batch, rows, columns, terms = contraction.extents
     packed = columns * terms * contraction.reduce.dtype.bytes
-    return axis in contraction.rows and rows // parts >= limits.fewest_rows and packed <= PACKED * limits.near_bytes
+    return (
+        batch > 1
+        and axis in contraction.rows
+        and rows // parts >= limits.fewest_rows
+        and packed <= PACKED * limits.near_bytes
+    )
 
 
 # ── calls that belong together ──────────────────────────────────────────────────────────────────────
@@ -188,7 +195,9 @@ class _Group:
 
 
 def row_blocks(program: Program, limits: Limits) -> Program:
-    """The program with calls run in blocks of rows where that pays; itself where none does."""
+    """The program with calls run in blocks of rows where that pays; itself where none does, or where it would take more
+    memory: calls that wait for others keep what they read alive, and a budget may have been met.
+    """
     made = _Blocks(program, limits)
     steps = made.sequence(program.steps, 0)
     if steps == program.steps:
@@ -196,6 +205,8 @@ def row_blocks(program: Program, limits: Limits) -> Program:
     used, numbers = by_first_use(made.kernels, steps)
     final = tuple(renamed(step, {}, numbers) for step in steps)
     buffers, arena = plan(tuple(made.buffers), final)
+    if arena > program.arena_bytes:
+        return program
     buffers, local = plan_local(buffers, final)
     return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena, local_bytes=local)
 
@@ -264,7 +275,7 @@ class _Blocks:
     def _fitting(self, common: Sequence[int], calls: Sequence[Call]) -> tuple[int, ...]:
         """The counts at which calls keep to slices of what they leave each other, and these are near."""
         carried = self._carried(calls)
-        size = self._most(carried, calls)
+        size = self._most(carried | self._shared(calls), calls)
         near_bytes = max(self.limits.near_bytes, size // FAR)
         found: list[int] = []
         for count in common:
@@ -295,8 +306,19 @@ class _Blocks:
         read = {buffer for call in calls for buffer in touches(self.program, call).read}
         return frozenset(written & read)
 
+    def _shared(self, calls: Sequence[Call]) -> frozenset[int]:
+        """What several of the calls read by rows, and none writes."""
+        read = Counter(b for call in calls for b in touches(self.program, call).read if self._by_rows(b, call))
+        return frozenset(buffer for buffer, times in read.items() if times > 1) - self._carried(calls)
+
+    def _by_rows(self, buffer: int, call: Call) -> bool:
+        """Whether a call that is cut into few blocks touches a buffer in slices."""
+        few = next((count for count in self.counts(call) if count >= self.limits.fewest_blocks), None)
+        return few is not None and call.buffers.index(buffer) in sliced(self.kernel(call), few)
+
     def _pays(self, group: _Group, steps: Sequence[Step]) -> bool:
-        carried = self._carried([_call(steps[member]) for member in group.members])
+        calls = [_call(steps[member]) for member in group.members]
+        carried = (self._carried(calls) | self._shared(calls)) if len(calls) > 1 else frozenset[int]()
         return sum(self.buffers[buffer].nbytes for buffer in carried) >= self.limits.worth_bytes
 
     # forming ────────────────────────────────────────────────────────────────────────────────────────

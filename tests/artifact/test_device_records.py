@@ -42,7 +42,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 def test_no_other_target_writes_one(folder: Path, tmp_path: Path, targets: tuple[str, ...] | None) -> None:
     with pytest.raises(ReproError, match="a record is of one device") as caught:
         repro.verify(folder, targets=targets, record=tmp_path / "r.json")
-    assert caught.value.expected == "--targets with one of: gpu"
+    assert caught.value.expected == "--targets with one of: gpu, gpu/graphics"
     assert not (tmp_path / "r.json").exists()
 
 

@@ -85,7 +85,8 @@ def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.Cap
     (row,) = document["measurements"]
     assert [len(each["samples"]) for each in row["timings"]] == [3, 3]
     assert row["ratios"]["onnxruntime"]["value"] > 0
-    assert row["memory"]["repro"] > 0
+    assert set(row["memory"]) == {"repro", "onnxruntime"}
+    assert max(row["memory"].values()) > 0, "what we take for this one may be memory that was there"
 
 
 @pytest.mark.parametrize(

@@ -99,4 +99,4 @@ def test_a_loss_does_not_write_the_probabilities_that_it_does_not_pick() -> None
     imported = import_model(load_source(model))
     program = run(imported.graph, imported.locations).program
     large = [kernel for kernel in program.kernels if kernel.buffers[kernel.stores[0].buffer].elements == 64 * 256]
-    assert len(large) == 1, "x less its greatest, and nothing else of that size"
+    assert not large, "x less its greatest is computed where it is summed and where it is picked"
