@@ -38,8 +38,7 @@ def test_a_road_is_none_where_it_is_the_first(name: str) -> None:
 
 
 def test_a_constant_that_is_off_is_found() -> None:
-    """The middle part of ln 2, by 256 ulps: sums of two are wrong then by more than the rounding test allows for, and it
-    does not know. (One ulp it allows for.)"""
+    """The middle part of ln 2, by 256 ulps: more than the rounding test allows for, and it does not know."""
     operand = interpret.argument(F32, 0)
     root = single.SEQUENCES["exp"](single.Value(operand)).expr
     bits = next(e.bits for e in topological([root]) if isinstance(e, Const) and e.bits & 0x7FFFFFFF == MIDDLE)
