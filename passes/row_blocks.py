@@ -123,7 +123,7 @@ def cut(kernel: Kernel, extents: Sequence[int], local: frozenset[int]) -> Kernel
     return Kernel(buffers, (*kernel.scalars, *extents), axes, 0, tuple(stores))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def sliced(kernel: Kernel, count: int) -> frozenset[int]:
     """The buffers (positions) of which each block touches its own slice alone, the buffer's elements over `count`."""
     extents = extents_of(boundaries(kernel, count) or ())
@@ -144,7 +144,7 @@ def sliced(kernel: Kernel, count: int) -> frozenset[int]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
     """The counts of blocks at which a kernel may be cut without doing work twice, ascending."""
     if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
@@ -157,13 +157,18 @@ def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
     for axis in kernel.axes:
         if axis.extent == 0 or any(axis not in reduce.free for reduce in reduces):
             break
-        divisors = (part for part in range(2, axis.extent + 1) if axis.extent % part == 0)
-        parts = [part for part in divisors if _divides(kernel, axis, part, limits)]
+        parts = [part for part in _divisors(axis.extent) if _divides(kernel, axis, part, limits)]
         found += [product * part for part in parts]
         product *= axis.extent
         if axis.extent > 1 and axis.extent not in parts:
             break
     return tuple(found)
+
+
+def _divisors(number: int) -> list[int]:
+    """Those above one, ascending."""
+    small = [part for part in range(1, math.isqrt(number) + 1) if number % part == 0]
+    return sorted({*small, *(number // part for part in small)} - {1})
 
 
 def _divides(kernel: Kernel, axis: Axis, parts: int, limits: Limits) -> bool:
