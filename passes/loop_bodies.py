@@ -8,12 +8,12 @@ so loops of few iterations, such as those over microbatches, are left alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from passes.merge import Elementwise, as_call, elementwise, merge
 from passes.plan import plan
-from passes.sequences import bodies, by_first_use, renamed, touched, touches, with_bodies
+from passes.sequences import bodies, by_first_use, renamed, touched, touched_itself, touches, with_bodies
 from repro.ir.loops import Kernel
 from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, Step, While, walk
 
@@ -33,7 +33,7 @@ def shorten_loops(program: Program) -> Program:
 class _Shortened:
     def __init__(self, program: Program) -> None:
         self.program, self.kernels = program, list(program.kernels)
-        self.uses = Counter(buffer for step in walk(program.steps) for buffer in _own(program, step))
+        self.uses = Counter(buffer for step in walk(program.steps) for buffer, _ in touched_itself(program, step))
         """How many calls, loops and branches of the whole program touch each buffer."""
 
     def kernel(self, kernel: Kernel) -> int:
@@ -59,7 +59,7 @@ class _Shortened:
         behind it in the body touch: no value that the loop carries, and none that it leaves.
         """
         written = [buffer for step in loop.body for buffer, writes in touched(self.program, step) if writes]
-        inside = Counter(buffer for step in walk(loop.body) for buffer in _own(self.program, step))
+        inside = Counter(buffer for step in walk(loop.body) for buffer, _ in touched_itself(self.program, step))
         seen: set[int] = set()
         ahead, left = list[Step](), list[Step]()
         fixed: set[int] = set()
@@ -110,12 +110,6 @@ class _Shortened:
     def _needed(self, buffer: int, group: Elementwise) -> bool:
         own = self.program.buffers[buffer].role == TEMPORARY and self.uses[buffer] == group.touches[buffer]
         return not own or buffer in group.read
-
-
-def _own(program: Program, step: Step) -> Iterator[int]:
-    """The buffers that a step touches itself, its bodies left out."""
-    for buffer, _ in touched(program, with_bodies(step, [() for _ in bodies(step)])):
-        yield buffer
 
 
 def _rebuilt(program: Program, kernels: Sequence[Kernel], steps: Sequence[Step]) -> Program:

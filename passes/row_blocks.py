@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 from passes.plan import plan, plan_local
 from passes.rename import rewritten
-from passes.sequences import Touched, bodies, by_first_use, renamed, touched, touches, with_bodies
+from passes.sequences import Touched, bodies, by_first_use, renamed, touched_itself, touches, with_bodies
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Scalar, Store, topological
@@ -221,8 +221,8 @@ class _Blocks:
         self.program, self.limits = program, limits
         self.kernels, self.buffers = list(program.kernels), list(program.buffers)
         steps = list(walk(program.steps))
-        self.uses = Counter(buffer for step in steps for buffer, _ in _own(program, step))
-        self.writers = Counter(buffer for step in steps for buffer, writes in _own(program, step) if writes)
+        self.uses = Counter(buffer for step in steps for buffer, _ in touched_itself(program, step))
+        self.writers = Counter(buffer for step in steps for buffer, writes in touched_itself(program, step) if writes)
 
     def sequence(self, steps: tuple[Step, ...], depth: int) -> tuple[Step, ...]:
         """`depth`: how many loops stand around the sequence."""
@@ -358,8 +358,3 @@ class _Blocks:
 def _call(step: Step) -> Call:
     assert isinstance(step, Call)
     return step
-
-
-def _own(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
-    """The buffers that a step touches itself, its bodies left out."""
-    yield from touched(program, with_bodies(step, [() for _ in bodies(step)]))

@@ -73,6 +73,11 @@ def touched(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
                 pass
 
 
+def touched_itself(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
+    """What `touched` gives for a step, the steps inside it left out."""
+    yield from touched(program, with_bodies(step, [() for _ in bodies(step)]))
+
+
 @dataclass(frozen=True)
 class Touched:
     """The buffers of a step."""
