@@ -13,8 +13,9 @@ from repro.ir.types import Array
 ALIGNMENT = 64
 PROMISED = 16
 """Bytes that code may take every buffer to be aligned to; those that it writes are aligned to the whole of it."""
-UNSHARED = 2
-"""References to an array that one dictionary and a question hold: every view of an array holds one more."""
+_ALONE = {0: np.empty(0)}
+UNSHARED = sys.getrefcount(_ALONE[0])
+"""What this interpreter counts for an array that one dictionary holds: every view of an array is one more."""
 
 
 def aligned(nbytes: int) -> Array:
