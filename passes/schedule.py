@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from passes.legality import can_tile
@@ -12,8 +15,8 @@ from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.machines import Machine
 
-BLOCK_ROWS, BLOCK_COLUMNS = 448, 256
-"""Outputs of one work item of a contraction, about: packed operands stay in the second-level cache."""
+BLOCK_ROWS, BLOCK_COLUMNS = 1024, 512
+"""Outputs of one work item of a contraction, at most about: what is packed once is used for as many."""
 
 WINDOW_ROWS, WINDOW_COLUMNS = 1024, 64
 """The same where rows are read through a window, which takes more of a block's memory than its columns."""
@@ -23,13 +26,18 @@ NEAR_TERMS = 1024
 those a power of two apart share a cache set, which costs more than packing them once for many rows."""
 FEW_TILES = 8
 """Tiles of rows for which columns in the second-level cache are not worth packing, however they lie. What comes from
-further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead.
-And tiles of columns for which rows are not worth packing, where they lie as packed ones would."""
+further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead."""
 SAME_SET = 4096
 """Rows that are a multiple of so many bytes apart share a set of the nearest cache, too small for a tile of them."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
+COLUMNS_COST, ROWS_COST = 32, 16
+"""What it costs to bring a block's columns to where tiles read them, as so many rows of products; and its rows, as so
+many columns."""
+
+Pair = tuple[int, int]
+"""Along rows and columns."""
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Schedule:
@@ -37,19 +45,24 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     return windowed(kernel, machine) or tiled(kernel, machine) or choose(kernel, machine)
 
 
-def block(extent: int, most: int, tile: int, others: int) -> int:
-    """Rows or columns of a block, whole tiles, about as many as `most`, so that 2 and 4 threads have equal shares.
+def blocks(batch: int, extents: Pair, rows: Sequence[int], columns: Sequence[int]) -> Pair:
+    """Rows and columns of a block, of these sizes, so that threads have equal shares."""
 
-    `others` is how many blocks there are for each of these. What a block costs beside its products is as one tile more.
-    """
+    def cost(block: tuple[int, ...]) -> tuple[int, int]:
+        items = batch * math.prod(-(-extent // size) for extent, size in zip(extents, block, strict=True))
+        turns = sum(-(-items // threads) * threads for threads in SHARES)
+        return turns * (block[0] + COLUMNS_COST) * (block[1] + ROWS_COST), -math.prod(block)
 
-    def cost(size: int) -> tuple[int, int]:
-        items = -(-extent // size) * others
-        return sum(-(-items // threads) * threads * (size + tile) for threads in SHARES), -size
+    block_m, block_n = min(itertools.product(rows, columns), key=cost)
+    return block_m, block_n
 
-    counts = range(max(1, extent // (most + most // 4)), 2 * -(-extent // most) + 1)
-    sizes = {min(-(-extent // (count * tile)) * tile, extent) for count in counts}
-    return min((size for size in sizes if size <= most + most // 4), key=cost, default=extent)
+
+def sizes(extent: int, most: int, tile: int) -> list[int]:
+    """Equal parts of an extent in whole tiles, at most about so large: a quarter more, and down to less than half."""
+    limit = most + most // 4
+    counts = range(max(1, extent // limit), 2 * -(-extent // most) + 1)
+    parts = {min(-(-extent // (count * tile)) * tile, extent) for count in counts}
+    return sorted(size for size in parts if size <= limit) or [extent]
 
 
 def windowed(kernel: Kernel, machine: Machine) -> Schedule | None:
@@ -62,9 +75,8 @@ def windowed(kernel: Kernel, machine: Machine) -> Schedule | None:
     if found.contraction.chain.panel > 4096 or columns < width or terms < 4:
         return None
     vectors = min(machine.tile_vectors, -(-columns // width))
-    others = batch * -(-columns // WINDOW_COLUMNS)
-    block_m = block(rows, WINDOW_ROWS, found.rows_per_unit, others)
-    block_n = block(columns, WINDOW_COLUMNS, vectors * width, batch * -(-rows // block_m))
+    several = sizes(rows, WINDOW_ROWS, found.rows_per_unit), sizes(columns, WINDOW_COLUMNS, vectors * width)
+    block_m, block_n = blocks(batch, (rows, columns), *several)
     return Schedule(None, width, 1, ContractionTile(machine.tile_rows, vectors, block_m, block_n, window=True))
 
 
@@ -81,20 +93,21 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     vectors = min(machine.tile_vectors, -(-columns // width))
     tile_rows = min(machine.tile_rows, rows)
     batch = contraction.extents[0]
-    block_m = block(rows, BLOCK_ROWS, tile_rows, batch * -(-columns // BLOCK_COLUMNS))
-    block_n = block(columns, BLOCK_COLUMNS, vectors * width, batch * -(-rows // block_m))
+    most = _most_columns(contraction, machine)
+    several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
+    block_m, block_n = blocks(batch, (rows, columns), *several)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n)
-    in_place = _rows_in_place(contraction, tile, width)
+    stride = contraction.row_stride
+    in_place = stride is not None and stride * contraction.reduce.dtype.bytes % SAME_SET != 0
     return Schedule(
         None, width, 1, replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
     )
 
 
-def _rows_in_place(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
-    """Whether rows are not worth a copy: it saves nothing but what few columns read again and again."""
-    stride, dtype = contraction.row_stride, contraction.reduce.dtype
-    few = tile.block_n <= FEW_TILES * tile.vectors * width
-    return stride is not None and few and stride * dtype.bytes % SAME_SET != 0
+def _most_columns(contraction: Contraction, machine: Machine) -> int:
+    """Columns whose terms of a panel take three quarters of the second-level cache, beside which rows come by."""
+    terms = min(contraction.chain.panel, contraction.extents[3]) * contraction.reduce.dtype.bytes
+    return max(1, min(BLOCK_COLUMNS, 3 * machine.l2_bytes // (4 * terms)))
 
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from passes.legality import refusal
-from passes.schedule import block, tiled, windowed
+from passes.schedule import blocks, sizes, tiled, windowed
 from passes.vectors import along, axis_cost, choose
 from passes.windows import window
 from repro.ir.contraction import Contraction, find
@@ -21,7 +21,7 @@ from repro.machines import Machine
 
 BLOCK_ROWS = (56, 112, 224, 448, 1024, 2048)
 BLOCK_COLUMNS = (32, 64, 128, 256, 512, 1024)
-"""Sizes of a contraction's blocks, about: `passes.schedule.block` makes equal shares of whole tiles of them."""
+"""Sizes of a contraction's blocks, about: `passes.schedule.sizes` makes equal parts of whole tiles of them."""
 TURNS = (1, 2, 4)
 """Terms of a turn of a register tile's loop."""
 LANES = (1, 2, 4, 8, 16)
@@ -68,18 +68,18 @@ def block_rows(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator
         tile = schedule.tile
         contraction, step = _tiles(kernel, tile)
         batch, rows, columns, _ = contraction.extents
-        others = batch * -(-columns // tile.block_n)
         for most in BLOCK_ROWS:
-            yield replace(schedule, tile=replace(tile, block_m=block(rows, most, step, others)))
+            size, _ = blocks(batch, (rows, columns), sizes(rows, most, step), [tile.block_n])
+            yield replace(schedule, tile=replace(tile, block_m=size))
 
 
 def block_columns(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
     if schedule.tile is not None:
         tile = schedule.tile
         batch, rows, columns, _ = _tiles(kernel, tile)[0].extents
-        others = batch * -(-rows // tile.block_m)
+        per_tile = tile.vectors * schedule.vector_width
         for most in BLOCK_COLUMNS:
-            size = block(columns, most, tile.vectors * schedule.vector_width, others)
+            _, size = blocks(batch, (rows, columns), [tile.block_m], sizes(columns, most, per_tile))
             yield replace(schedule, tile=replace(tile, block_n=size))
 
 

@@ -268,11 +268,13 @@ class Body:
         if not stride or (axis in axes and not expr.free <= axes):
             return
         for first in range(0, width, max(1, LINE_BYTES // expr.dtype.bytes)):
-            place = self.f.add(start, integer(stride * steps + first))
-            kind = memory(expr.dtype)
-            address = self.f.let(f"getelementptr {kind}, ptr %b{expr.buffer}, {place.typed}", I64)
-            arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
-            self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
+            self.fetch(expr, self.f.add(start, integer(stride * steps + first)))
+
+    def fetch(self, expr: Load, place: Val, near: int = 3) -> None:
+        """Ask for the line of an element: 3 for the nearest cache, 2 for the next. It may lie anywhere."""
+        address = self.f.let(f"getelementptr {memory(expr.dtype)}, ptr %b{expr.buffer}, {place.typed}", I64)
+        arguments = [f"ptr {address.text}", "i32 0", f"i32 {near}", "i32 1"]
+        self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
 
     def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
         """llvm.masked.load or .gather: lanes without access are zero bits."""

@@ -1,10 +1,10 @@
 """A contraction in register tiles: packed operands, fma chains in registers, running totals (rules 7 and 8).
 
 For a kernel whose value holds one Chain reduction of a(batch, m, k) and b(batch, n, k). A work item is a
-block of m by a block of n. For each panel it evaluates both terms into private memory (so that whatever
-fused into them, a transpose or the patches of a convolution, costs once per item), runs each register tile
-through the panel as one ascending chain, and adds the result to the item's totals. At the end the rest of
-the store's expression is evaluated on the totals.
+block of m by a block of n. For each panel it evaluates the terms of the columns into private memory, then, tile by
+tile, those of the rows (so that whatever fused into them, a transpose or the patches of a convolution, costs once per
+item), runs each register tile through the panel as one ascending chain, and adds the result to the item's totals.
+Behind the last panel's tiles of a few rows the rest of the store's expression is evaluated on their totals.
 """
 
 from __future__ import annotations
@@ -36,53 +36,64 @@ class Item(Packing):
     """The code of one work item."""
 
     def emit(self) -> None:
+        self.panels()
+
+    def panels(self) -> Val:
+        """All panels, one after another: whether a term is not finite that a blank might meet."""
         shape, f = self.shape, self.f
         self.body.hoist([*self.reduce.children, self.kernel.stores[0].value], self.scope)
         terms = self.contraction.extents[3]
-        clean = Val("true", BOOL)
 
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
-            found = state[0] if shape.rows_direct is not None else self.pack(0, start, size, state[0])
-            found = found if shape.direct else self.pack(1, start, size, found)
-            self.tiles(number, start, size)
-            return [found]
+            found = state[0] if shape.direct else self.pack_columns(start, size, state[0])
+            return [self.tiles(number, start, size, found)]
 
-        finite = f.loop(integer(0), integer(shape.panels), 1, [clean], panel)[0]
-        if self.contraction.absent_in is None:
-            self.finish()
-            return
-
-        def fast() -> Sequence[Val]:
-            self.finish()
-            return ()
-
-        def exact() -> Sequence[Val]:
-            self._exact_road()
-            return ()
-
-        f.either(finite, fast, exact)
+        return f.loop(integer(0), integer(shape.panels), 1, [Val("true", BOOL)], panel)[0]
 
     # register tiles ─────────────────────────────────────────────────────────────────────────────────
 
-    def tiles(self, panel: Val, start: Val, size: Val) -> None:
-        f, rows = self.f, self.tile.rows
-        whole_tiles = f.let(f"udiv i64 {self.rows.text}, {rows}", I64)
-        whole = f.scaled(whole_tiles, rows)
-        f.loop(integer(0), whole, rows, (), lambda row, _: self._row_of_tiles(row, rows, panel, start, size))
+    def tiles(self, panel: Val, start: Val, size: Val, finite: Val) -> Val:
+        """The panel's tiles, a tile's rows at a time; behind the last panel's their outputs."""
+        f, most = self.f, self.tile.rows
         extent = self.contraction.extents[1]
-        rest = extent % rows if extent <= self.tile.block_m else (extent % self.tile.block_m) % rows
-        if rest:
-            f.loop(whole, self.rows, rows, (), lambda row, _: self._row_of_tiles(row, rest, panel, start, size))
+        rest = extent % most if extent <= self.tile.block_m else (extent % self.tile.block_m) % most
+
+        def group(row: Val, state: list[Val]) -> Sequence[Val]:
+            count = self.least(f.let(f"sub i64 {self.rows.text}, {row.text}", I64), integer(most)) if rest else None
+            found = state[0]
+            if self.shape.rows_direct is None:
+                found = self.pack_rows(row, count or integer(most), start, size, found)
+            if count is None:
+                self._row_of_tiles(row, most, panel, start, size)
+            else:
+                f.either(
+                    scalars.compare(f, "eq", count, integer(most)),
+                    lambda: self._row_of_tiles(row, most, panel, start, size),
+                    lambda: self._row_of_tiles(row, rest, panel, start, size),
+                )
+            last = self._is(panel, self.shape.panels - 1, None)
+            f.when(last, lambda: self.stored(row, count or integer(most), found))
+            return [found]
+
+        return f.loop(integer(0), self.rows, most, [finite], group)[0]
 
     def _row_of_tiles(self, row: Val, rows: int, panel: Val, start: Val, size: Val) -> Sequence[Val]:
+        per_tile = self.shape.columns_per_tile
+        parts, following = self.shape.padded_columns // per_tile, self.f.add(row, integer(self.tile.rows))
+
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
+            self.fetch_rows(following, self.quotient(column, per_tile), parts, start, size)
             return self._tile(a, row, column, self.columns_at(column, start), rows, panel, size)
 
         a = self.rows_at(row, start)
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
+
+    def total_line(self, row: Val) -> Val:
+        """Where the totals of a tile's first row lie: with one panel nobody reads those of the tile before."""
+        return integer(0) if self.shape.panels == 1 else row
 
     def columns_at(self, column: Val, start: Val) -> str:
         """Where the first term of a tile's columns lies: packed, or among the operand's own elements."""
@@ -92,9 +103,7 @@ class Item(Packing):
 
     def rows_at(self, row: Val, start: Val) -> str:
         """The same of a tile's rows."""
-        if self.shape.rows_direct is None:
-            return self.address(self.a, self.f.scaled(row, self.shape.row_stride))
-        return self._in_place(0, row, start)
+        return self.a if self.shape.rows_direct is None else self._in_place(0, row, start)
 
     def _in_place(self, side: int, line: Val, start: Val) -> str:
         term = self.contraction.terms[side]
@@ -120,7 +129,7 @@ class Item(Packing):
         if unroll > 1:
             acc = f.loop(whole, size, 1, acc, turn(1))
         for position, value in enumerate(acc):
-            line = f.add(row, integer(position // vectors))
+            line = f.add(self.total_line(row), integer(position // vectors))
             place = f.add(f.scaled(line, shape.padded_columns), f.add(column, integer(position % vectors * width)))
             self.accumulate(panel, place, value)
         return ()
@@ -128,11 +137,12 @@ class Item(Packing):
     def _step(self, a: str, b: str, at: Val, acc: list[Val], rows: int) -> list[Val]:
         """One term of the chain for the whole register tile."""
         f, width, vectors = self.f, self.shape.width, self.tile.vectors
-        line = f.scaled(at, self.shape.term_stride)
+        line, (between_rows, between_terms) = f.scaled(at, self.shape.term_stride), self.shape.row_strides
         columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
         longer: list[Val] = []
+        first = f.scaled(at, between_terms)
         for row in range(rows):
-            one = self.read(a, f.add(at, integer(row * self.shape.row_stride)), 1)
+            one = self.read(a, f.add(first, integer(row * between_rows)), 1)
             left = f.splat(one, width)
             for v in range(vectors):
                 longer.append(scalars.fma(f, left, columns[v], acc[row * vectors + v]))
@@ -169,14 +179,30 @@ class Item(Packing):
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
-    def finish(self) -> None:
+    def stored(self, first: Val, count: Val, finite: Val) -> None:
+        """The outputs of some of the item's rows."""
+        if self.contraction.absent_in is None:
+            self.finish(first, count)
+            return
+
+        def fast() -> Sequence[Val]:
+            self.finish(first, count)
+            return ()
+
+        def exact() -> Sequence[Val]:
+            self._exact_road(first, count)
+            return ()
+
+        self.f.either(finite, fast, exact)
+
+    def finish(self, first: Val, count: Val) -> None:
         """total + 0.0, then the rest of the store's expression, along the columns."""
         f, width, rows = self.f, self.shape.width, self.contraction.rows
 
         def row(number: Val, _: list[Val]) -> Sequence[Val]:
-            place = f.add(self.row0, number)
+            place = f.add(self.row0, f.add(first, number))
             bound = dict(zip(rows, self.body.split(place, rows), strict=True)) if rows else {}
-            line = f.scaled(number, self.shape.padded_columns)
+            line = f.scaled(f.add(self.total_line(first), number), self.shape.padded_columns)
 
             def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
                 scope = Scope(self.scope, bound)
@@ -191,13 +217,13 @@ class Item(Packing):
             self.chunks(self.columns, width, Val("true", BOOL), chunk)
             return ()
 
-        f.loop(integer(0), self.rows, 1, (), row)
+        f.loop(integer(0), count, 1, (), row)
 
     def store(self, scope: Scope) -> None:
         store = self.kernel.stores[0]
         self.body.store(store.buffer, store.offset, self.body.value(store.value, scope), store.when, scope)
 
-    def _exact_road(self) -> None:
+    def _exact_road(self, start: Val, count: Val) -> None:
         """Where a blank would meet a value that is not finite: each output by the plain order."""
         f, rows, columns = self.f, self.contraction.rows, self.contraction.columns
 
@@ -209,10 +235,9 @@ class Item(Packing):
             self.store(Scope(self.scope, bound))
             return ()
 
-        f.loop(
-            integer(0),
-            self.rows,
-            1,
-            (),
-            lambda row, _: (f.loop(integer(0), self.columns, 1, (), lambda column, __: output(row, column)), ())[1],
-        )
+        def line(number: Val, _: list[Val]) -> Sequence[Val]:
+            row = f.add(start, number)
+            f.loop(integer(0), self.columns, 1, (), lambda column, __: output(row, column))
+            return ()
+
+        f.loop(integer(0), count, 1, (), line)

@@ -1,7 +1,7 @@
 """Packing: the terms of a panel, evaluated into private memory in the order in which register tiles read them.
 
-Rows lie as [row][k], so that copying them is plain where a lies so, and a tile reads one element for all of a
-vector; columns as [tile][k][column].
+A tile reads one element of a row for all of a vector, so rows may lie as [row][k] or as [k][row], whichever they do in
+memory; those of one tile are packed at a time. Columns lie as [tile][k][column], all of a work item's.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
-from repro.ir import index as ix
 from repro.ir.loops import Axis, Load, topological
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
-from repro.targets.llvm.body import Scope
+from repro.targets.llvm.body import LINE_BYTES, Scope
 from repro.targets.llvm.text import Function, Val, integer
+from repro.targets.llvm.tiling import neighbours
 
 MOST_TAPS = 25
 """Terms of a unit that are written out in code: up to those of a window of 5 by 5."""
@@ -25,22 +25,44 @@ MOST_TAPS = 25
 class Packing(Block):
     """The packing of one work item's operands."""
 
-    def pack(self, side: int, start: Val, size: Val, finite: Val) -> Val:
-        """Evaluate one operand's terms of the panel, along the axes by which they lie in memory."""
-        own = self.contraction.rows if side == 0 else self.contraction.columns
-        along_k, along_own = self._run(side, self.reduce.axes, own), self._run(side, own, self.reduce.axes)
-        if side == 0:
-            pack = self._turn_rows if along_own > along_k else self._pack_rows
-        else:
-            pack = self._turn_columns if along_k > along_own else self._pack_columns
-        return pack(start, size, finite)
+    def pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
+        """Evaluate the columns' terms of a panel, along the axes by which they lie in memory."""
+        columns, terms = self.contraction.columns, self.reduce.axes
+        along_terms = neighbours(self.contraction, 1, terms, columns)
+        turn = along_terms > neighbours(self.contraction, 1, columns, terms)
+        return (self._turn_columns if turn else self._pack_columns)(start, size, finite)
 
-    def _run(self, side: int, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
-        """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
-        loads = [e for e in topological([self.contraction.terms[side]]) if isinstance(e, Load)]
-        matrix = [load for load in loads if load.free & frozenset(others)] or loads
-        neighbours = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
-        return axes[-1].extent if neighbours else 0
+    def pack_rows(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
+        """The same of a tile's rows: they are read again for each tile of columns, from the nearest cache."""
+        pack = self._rows_beside if self.shape.rows_beside else self._rows_apart
+        return pack(first, count, start, size, finite)
+
+    def fetch_rows(self, first: Val, part: Val, parts: int, start: Val, size: Val) -> None:
+        """Ask for a part of what a tile's rows will be packed from: it comes while other tiles are computed."""
+        f, (rows, terms) = self.f, (self.contraction.rows, self.reduce.axes)
+        loads = [e for e in topological([self.contraction.terms[0]]) if isinstance(e, Load)]
+        loads = [load for load in loads if load.free & frozenset(rows) and load.free & frozenset(terms)]
+        if not loads or self.shape.rows_direct is not None:
+            return
+        line = max(1, LINE_BYTES // self.dtype.bytes)
+        share = -(-self.shape.panel // (parts * line)) * line
+        begin = f.scaled(part, share)
+        end = self.least(f.add(begin, integer(share)), size)
+
+        def of_row(number: Val, _: list[Val]) -> Sequence[Val]:
+            scope = self.at_line(0, f.add(first, number))
+
+            def of_term(term: Val, _: list[Val]) -> Sequence[Val]:
+                at = self.at_term(scope, f.add(start, term))
+                for load in loads:
+                    self.body.fetch(load, self.body.value(load.offset, at), 2)
+                return ()
+
+            f.loop(begin, end, 1 if self.shape.rows_beside else line, (), of_term)
+            return ()
+
+        beside = self.shape.rows_beside
+        f.loop(integer(self.tile.rows - 1 if beside else 0), integer(self.tile.rows), 1, (), of_row)
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
@@ -65,14 +87,14 @@ class Packing(Block):
             return lanes
         return f.call(f"llvm.vector.reduce.and.v{value.width}i1", (BOOL, 1), [lanes])
 
-    def _pack_rows(self, start: Val, size: Val, finite: Val) -> Val:
+    def _rows_apart(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
         """a as [row][k]: each row a copy of consecutive terms."""
         f, width = self.f, self.shape.width
 
         def row(number: Val, state: list[Val]) -> Sequence[Val]:
-            scope = self.at_line(0, number)
+            scope = self.at_line(0, f.add(first, number))
             self.body.hoist([self.contraction.terms[0]], scope)
-            line = f.scaled(number, self.shape.row_stride)
+            line = f.scaled(number, self.shape.row_strides[0])
 
             def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
                 value, ok = self._term(0, self.lanes_of_terms(scope, f.add(start, at), mask), ok)
@@ -81,7 +103,24 @@ class Packing(Block):
 
             return [self.chunks(size, width, state[0], chunk)]
 
-        return f.loop(integer(0), self.rows, 1, [finite], row)[0]
+        return f.loop(integer(0), count, 1, [finite], row)[0]
+
+    def _rows_beside(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
+        """a as [k][row], by vectors of rows; what hangs over a term's last row is written anew by the next term."""
+        f = self.f
+
+        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+            scope = self.lanes_of_lines(0, f.add(first, at), mask)
+            self.body.hoist(self.reduce.children, scope)
+
+            def term(number: Val, state: list[Val]) -> Sequence[Val]:
+                value, found = self._term(0, self.at_term(scope, f.add(start, number)), state[0])
+                self.write(self.a, f.add(f.scaled(number, self.shape.row_strides[1]), at), value)
+                return [found]
+
+            return f.loop(integer(0), size, 1, [ok], term)[0]
+
+        return self.chunks(count, self.shape.width, finite, chunk)
 
     def _pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """b as [tile][k][column], by vectors of columns.
@@ -143,33 +182,6 @@ class Packing(Block):
                 break
             count += 1
         return count
-
-    def _turn_rows(self, start: Val, size: Val, finite: Val) -> Val:
-        """a as [row][k] from rows that lie side by side: squares of vectors, turned in registers.
-
-        Terms beyond the last repeat it; they lie in the padding of their row.
-        """
-        f, width = self.f, self.shape.width
-        last = f.let(f"sub i64 {size.text}, 1", I64)
-
-        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
-            scope = self.lanes_of_lines(0, at, mask)
-            self.body.hoist(self.reduce.children, scope)
-
-            def square(term: Val, state: list[Val]) -> Sequence[Val]:
-                parts, found = list[Val](), state[0]
-                for number in range(width):
-                    place = self.least(f.add(term, integer(number)), last)
-                    value, found = self._term(0, self.at_term(scope, f.add(start, place)), found)
-                    parts.append(value)
-                for number, value in enumerate(turned(f, parts)):
-                    line = f.scaled(f.add(at, integer(number)), self.shape.row_stride)
-                    self.write(self.a, f.add(line, term), value)
-                return [found]
-
-            return f.loop(integer(0), size, width, [ok], square)[0]
-
-        return self.chunks(self.rows, width, finite, chunk)
 
     def _turn_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """b as [tile][k][column] from columns whose terms lie side by side: squares, turned in registers.

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from passes.windows import Window, window
 from repro.errors import InternalError
+from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Kernel
+from repro.ir.loops import Axis, Kernel, Load, topological
 from repro.ir.schedule import ContractionTile, Schedule
 
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
+
+
+def neighbours(contraction: Contraction, side: int, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
+    """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
+    loads = [e for e in topological([contraction.terms[side]]) if isinstance(e, Load)]
+    matrix = [load for load in loads if load.free & frozenset(others)] or loads
+    beside = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
+    return axes[-1].extent if beside else 0
 
 
 @dataclass(frozen=True)
@@ -61,10 +72,22 @@ class Shape:
     def panels(self) -> int:
         return -(-self.contraction.extents[3] // self.panel)
 
+    @cached_property
+    def rows_beside(self) -> bool:
+        """Whether a term's rows lie side by side, in memory and so where they are packed; else a row's terms do."""
+        rows, terms = self.contraction.rows, self.contraction.reduce.axes
+        along_rows = neighbours(self.contraction, 0, rows, terms)
+        return self.rows_direct is None and along_rows > neighbours(self.contraction, 0, terms, rows)
+
     @property
-    def row_stride(self) -> int:
-        """Elements between rows."""
-        return self.panel + ROW_PADDING if self.rows_direct is None else self.rows_direct
+    def row_strides(self) -> tuple[int, int]:
+        """Elements between a tile's rows, and between the terms of each."""
+        if self.rows_direct is not None:
+            return self.rows_direct, 1
+        if not self.rows_beside:
+            return self.panel + ROW_PADDING, 1
+        rows = self.tile.rows
+        return 1, rows if rows <= self.width else -(-rows // self.width) * self.width
 
     @property
     def padded_columns(self) -> int:
@@ -81,10 +104,13 @@ class Shape:
 
         The packed ones have room for a last vector that hangs over the end, totals for a last square of rows.
         """
-        turned = 0 if self.window is None else self.width
-        totals = (self.tile.block_m + turned) * self.padded_columns
-        packed_a = (self.tile.block_m + self.width) * self.row_stride * (self.rows_direct is None)
-        packed_a = packed_a if self.window is None else self.window_elements
+        if self.window is None:
+            between = self.panel * self.row_strides[1] if self.rows_beside else self.tile.rows * self.row_strides[0]
+            packed_a = 0 if self.rows_direct is not None else between + self.width
+            kept = self.tile.rows if self.panels == 1 else self.tile.block_m
+        else:
+            packed_a, kept = self.window_elements, self.tile.block_m + self.width
+        totals = kept * self.padded_columns
         packed_b = 0 if self.direct else self.padded_columns * self.panel + self.width * self.columns_per_tile
         return packed_a, packed_b, totals, totals * self.nested
 

@@ -69,10 +69,8 @@ class WindowItem(Item):
 
     # the window ─────────────────────────────────────────────────────────────────────────────────────
 
-    def pack(self, side: int, start: Val, size: Val, finite: Val) -> Val:
+    def _pack_window(self, start: Val, size: Val) -> None:
         """The rows' operand of the panel: each place once, in the order in which it lies."""
-        if side == 1:
-            return super().pack(side, start, size, finite)
         f, window, strides = self.f, self.window, self.shape.strides
         unit0, units = (self.quotient(each, window.terms_per_unit) for each in (start, size))
         axes = [place.axis for place in window.places]
@@ -93,7 +91,6 @@ class WindowItem(Item):
             self.body.ahead = (window.term_units[-1], 1)
         f.loop(integer(0), self.row_units, 1, (), in_row_unit)
         self.body.ahead = None
-        return finite
 
     def _at_unit(self, axes: Sequence[Axis], unit: Val, outer: Scope) -> Scope:
         scope = Scope(outer, dict(zip(axes, self.body.split(unit, axes), strict=True)))
@@ -135,7 +132,11 @@ class WindowItem(Item):
 
     # register tiles ─────────────────────────────────────────────────────────────────────────────────
 
-    def tiles(self, panel: Val, start: Val, size: Val) -> None:
+    def emit(self) -> None:
+        self.stored(integer(0), self.rows, self.panels())
+
+    def tiles(self, panel: Val, start: Val, size: Val, finite: Val) -> Val:
+        self._pack_window(start, size)
         f, strides = self.f, self.shape.strides
         least = sum(place.least * stride for place, stride in zip(self.window.places, strides[2:], strict=True))
 
@@ -152,6 +153,7 @@ class WindowItem(Item):
             return ()
 
         f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), column_tile)
+        return finite
 
     def _stride(self, axis: Axis) -> int:
         """Elements of the window between neighbours along a row or a term axis."""
@@ -308,7 +310,7 @@ class WindowItem(Item):
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
-    def finish(self) -> None:
+    def finish(self, first: Val, count: Val) -> None:
         """total + 0.0, then the rest of the store's expression, along the rows: totals are turned in squares."""
         f, width, axes = self.f, self.shape.width, self.contraction.rows
 
@@ -322,7 +324,7 @@ class WindowItem(Item):
                     self._column(lanes, f.add(column, integer(number)), value)
                 return ok
 
-            self.chunks(self.rows, width, Val("true", BOOL), chunk)
+            self.chunks(count, width, Val("true", BOOL), chunk)
             return ()
 
         self.body.ahead = (axes[-1], AHEAD_ROWS)
