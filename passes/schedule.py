@@ -32,9 +32,9 @@ SAME_SET = 4096
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
-COLUMNS_COST, ROWS_COST = 32, 16
-"""What it costs to bring a block's columns to where tiles read them, as so many rows of products; and its rows, as so
-many columns."""
+BRINGING = 32
+"""What it costs to bring a block's rows to where tiles read them, as so many columns of products; and its columns, as
+so many rows."""
 
 Pair = tuple[int, int]
 """Along rows and columns."""
@@ -51,7 +51,7 @@ def blocks(batch: int, extents: Pair, rows: Sequence[int], columns: Sequence[int
     def cost(block: tuple[int, ...]) -> tuple[int, int]:
         items = batch * math.prod(-(-extent // size) for extent, size in zip(extents, block, strict=True))
         turns = sum(-(-items // threads) * threads for threads in SHARES)
-        return turns * (block[0] + COLUMNS_COST) * (block[1] + ROWS_COST), -math.prod(block)
+        return turns * (block[0] + BRINGING) * (block[1] + BRINGING), -math.prod(block)
 
     block_m, block_n = min(itertools.product(rows, columns), key=cost)
     return block_m, block_n

@@ -15,6 +15,7 @@ from repro.ir.types import F32, F64, Array, DType
 from repro.machines import X86_64_V4
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
+from repro.targets.llvm.tiling import shape_of
 from tests.targets.native import HERE, differences, run_kernel, same
 from tests.targets.test_reduction_orders import chain_model, mixed
 
@@ -144,9 +145,10 @@ def test_convolutions(machine, pixels_are_rows: bool, stride: int, pad: int, siz
 
 @MACHINES
 @pytest.mark.parametrize("size", [16, 24])
-def test_vectors_that_start_inside_a_row(machine, size: int) -> None:
-    """Blocks of rows and panels that are no multiple of the vector: lanes go on in the next row of the picture."""
-    chosen = Schedule(None, 8, 1, ContractionTile(7, 2, 14, 16, 2))
+@pytest.mark.parametrize("block_m", [14, 10_000])
+def test_vectors_that_start_inside_a_row(machine, size: int, block_m: int) -> None:
+    """Blocks of rows, tiles and panels that are no multiple of the vector: lanes go on in the picture's next row."""
+    chosen = Schedule(None, 8, 1, ContractionTile(7, 2, block_m, 16, 2))
     for pad in (0, 1):
         kernel = convolution(
             images=2, channels=5, size=size, filters=9, taps=3, stride=1, pad=pad, pixels_are_rows=True
@@ -169,6 +171,19 @@ def test_windows(machine, stride: int, pad: int, size: int, rows: int) -> None:
         tile = ContractionTile(rows, 2, block_m, block_n, window=True)
         assert window(kernel, block_m) is not None
         check(kernel, machine, Schedule(None, 8, 1, tile))
+
+
+@MACHINES
+@pytest.mark.parametrize(("rows", "width"), [(14, 16), (5, 8), (6, 4), (8, 4)])
+@pytest.mark.parametrize("m", [145, 280])
+def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> None:
+    """Those of several tiles are packed together, and those that are left one by one; what hangs over the end of one's
+    rows is not what another one reads."""
+    kernel = matmul(m, 20, 20, left=True, bias=True)
+    for block_m in (m, 140):
+        chosen = Schedule(None, width, 1, ContractionTile(rows, 1, block_m, 16))
+        assert shape_of(kernel, chosen).tiles_packed > 1
+        check(kernel, machine, chosen)
 
 
 @MACHINES

@@ -89,7 +89,8 @@ class Block:
         """The scope of a vector of rows or columns."""
         contraction, width = self.contraction, self.shape.width
         axes, first = (contraction.rows, self.row0) if side == 0 else (contraction.columns, self.column0)
-        aligned = side == 1 or first.text == "0" or self.tile.block_m % width == 0
+        whole = first.text == "0" or self.tile.block_m % width == 0
+        aligned = side == 1 or (whole and self.tile.rows % width == 0)
         return self.body.lane_scope(outer or self.scope, axes, self.f.add(first, line), width, mask, aligned)
 
     def chunks(self, count: Val, width: int, finite: Val, body: Callable[[Val, Val | None, Val], Val]) -> Val:

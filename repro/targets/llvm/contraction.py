@@ -55,31 +55,37 @@ class Item(Packing):
     # register tiles ─────────────────────────────────────────────────────────────────────────────────
 
     def tiles(self, panel: Val, start: Val, size: Val, finite: Val) -> Val:
-        """The panel's tiles, a tile's rows at a time; behind the last panel's their outputs."""
+        """The panel's tiles, those of a few rows at a time; behind the last panel's tiles their outputs."""
         f, most = self.f, self.tile.rows
-        extent = self.contraction.extents[1]
+        extent, packed = self.contraction.extents[1], self.shape.tiles_packed * most
         rest = extent % most if extent <= self.tile.block_m else (extent % self.tile.block_m) % most
+        last = self._is(panel, self.shape.panels - 1, None)
 
-        def group(row: Val, state: list[Val]) -> Sequence[Val]:
-            count = self.least(f.let(f"sub i64 {self.rows.text}, {row.text}", I64), integer(most)) if rest else None
-            found = state[0]
+        def group(first: Val, state: list[Val]) -> Sequence[Val]:
+            found, end = state[0], self.least(f.add(first, integer(packed)), self.rows)
             if self.shape.rows_direct is None:
-                found = self.pack_rows(row, count or integer(most), start, size, found)
-            if count is None:
-                self._row_of_tiles(row, most, panel, start, size)
-            else:
-                f.either(
-                    scalars.compare(f, "eq", count, integer(most)),
-                    lambda: self._row_of_tiles(row, most, panel, start, size),
-                    lambda: self._row_of_tiles(row, rest, panel, start, size),
-                )
-            last = self._is(panel, self.shape.panels - 1, None)
-            f.when(last, lambda: self.stored(row, count or integer(most), found))
+                found = self.pack_rows(first, f.let(f"sub i64 {end.text}, {first.text}", I64), start, size, found)
+
+            def line(row: Val, _: list[Val]) -> Sequence[Val]:
+                a = self.rows_at(first, row, start)
+                count = self.least(f.let(f"sub i64 {end.text}, {row.text}", I64), integer(most)) if rest else None
+                if count is None:
+                    self._row_of_tiles(a, row, most, panel, start, size)
+                else:
+                    f.either(
+                        scalars.compare(f, "eq", count, integer(most)),
+                        lambda: self._row_of_tiles(a, row, most, panel, start, size),
+                        lambda: self._row_of_tiles(a, row, rest, panel, start, size),
+                    )
+                f.when(last, lambda: self.stored(row, count or integer(most), found))
+                return ()
+
+            f.loop(first, end, most, (), line)
             return [found]
 
-        return f.loop(integer(0), self.rows, most, [finite], group)[0]
+        return f.loop(integer(0), self.rows, packed, [finite], group)[0]
 
-    def _row_of_tiles(self, row: Val, rows: int, panel: Val, start: Val, size: Val) -> Sequence[Val]:
+    def _row_of_tiles(self, a: str, row: Val, rows: int, panel: Val, start: Val, size: Val) -> Sequence[Val]:
         per_tile = self.shape.columns_per_tile
         parts, following = self.shape.padded_columns // per_tile, self.f.add(row, integer(self.tile.rows))
 
@@ -87,7 +93,6 @@ class Item(Packing):
             self.fetch_rows(following, self.quotient(column, per_tile), parts, start, size)
             return self._tile(a, row, column, self.columns_at(column, start), rows, panel, size)
 
-        a = self.rows_at(row, start)
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
 
@@ -101,9 +106,12 @@ class Item(Packing):
             return self.address(self.b, self.f.scaled(column, self.shape.panel))
         return self._in_place(1, column, start)
 
-    def rows_at(self, row: Val, start: Val) -> str:
-        """The same of a tile's rows."""
-        return self.a if self.shape.rows_direct is None else self._in_place(0, row, start)
+    def rows_at(self, first: Val, row: Val, start: Val) -> str:
+        """The same of a tile's rows, of those that were packed from a first one on."""
+        if self.shape.rows_direct is not None:
+            return self._in_place(0, row, start)
+        tile = self.quotient(self.f.let(f"sub i64 {row.text}, {first.text}", I64), self.tile.rows)
+        return self.address(self.a, self.f.scaled(tile, self.shape.strip))
 
     def _in_place(self, side: int, line: Val, start: Val) -> str:
         term = self.contraction.terms[side]

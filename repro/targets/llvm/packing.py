@@ -33,7 +33,7 @@ class Packing(Block):
         return (self._turn_columns if turn else self._pack_columns)(start, size, finite)
 
     def pack_rows(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
-        """The same of a tile's rows: they are read again for each tile of columns, from the nearest cache."""
+        """The same of the rows of a tile, or of several: each tile of columns reads them again, from a near cache."""
         pack = self._rows_beside if self.shape.rows_beside else self._rows_apart
         return pack(first, count, start, size, finite)
 
@@ -42,7 +42,7 @@ class Packing(Block):
         f, (rows, terms) = self.f, (self.contraction.rows, self.reduce.axes)
         loads = [e for e in topological([self.contraction.terms[0]]) if isinstance(e, Load)]
         loads = [load for load in loads if load.free & frozenset(rows) and load.free & frozenset(terms)]
-        if not loads or self.shape.rows_direct is not None:
+        if not loads or self.shape.rows_direct is not None or self.shape.rows_beside:
             return
         line = max(1, LINE_BYTES // self.dtype.bytes)
         share = -(-self.shape.panel // (parts * line)) * line
@@ -58,11 +58,10 @@ class Packing(Block):
                     self.body.fetch(load, self.body.value(load.offset, at), 2)
                 return ()
 
-            f.loop(begin, end, 1 if self.shape.rows_beside else line, (), of_term)
+            f.loop(begin, end, line, (), of_term)
             return ()
 
-        beside = self.shape.rows_beside
-        f.loop(integer(self.tile.rows - 1 if beside else 0), integer(self.tile.rows), 1, (), of_row)
+        f.loop(integer(0), integer(self.tile.rows), 1, (), of_row)
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
@@ -106,21 +105,46 @@ class Packing(Block):
         return f.loop(integer(0), count, 1, [finite], row)[0]
 
     def _rows_beside(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
-        """a as [k][row], by vectors of rows; what hangs over a term's last row is written anew by the next term."""
-        f = self.f
+        """a as [tile][k][row]: of each term the rows of several tiles, which lie on one page."""
+        f, rows, tiles = self.f, self.tile.rows, self.shape.tiles_packed
 
-        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
-            scope = self.lanes_of_lines(0, f.add(first, at), mask)
+        def one(at: Val, state: list[Val]) -> Sequence[Val]:
+            left = self.least(f.let(f"sub i64 {count.text}, {at.text}", I64), integer(rows))
+            return [self._beside(f.add(first, at), at, 1, left, start, size, state[0])]
+
+        def one_by_one() -> list[Val]:
+            return f.loop(integer(0), count, rows, [finite], one)
+
+        if tiles == 1:
+            return one_by_one()[0]
+        full = scalars.compare(f, "eq", count, integer(tiles * rows))
+        return f.either(full, lambda: [self._beside(first, integer(0), tiles, None, start, size, finite)], one_by_one)[
+            0
+        ]
+
+    def _beside(self, first: Val, at: Val, tiles: int, count: Val | None, start: Val, size: Val, finite: Val) -> Val:
+        """Some tiles' rows, all of them or the last one's `count`; what hangs over the end of a term's rows is written
+        anew by the next term."""
+        f, rows, width = self.f, self.tile.rows, self.shape.width
+        apart, between = self.shape.strip, self.shape.row_strides[1]
+        scopes: list[tuple[Scope, int]] = []
+        for tile, place in product(range(tiles), range(0, rows, width)):
+            bound, lanes = count or integer(rows), f.add(f.splat(integer(place), width), f.lanes(width))
+            whole = count is None and place + width <= rows
+            mask = None if whole else scalars.compare(f, "lt", lanes, f.splat(bound, width))
+            scope = self.lanes_of_lines(0, f.add(first, integer(tile * rows + place)), mask)
             self.body.hoist(self.reduce.children, scope)
+            scopes.append((scope, tile * apart + place))
+        base = f.scaled(self.quotient(at, rows), apart)
 
-            def term(number: Val, state: list[Val]) -> Sequence[Val]:
-                value, found = self._term(0, self.at_term(scope, f.add(start, number)), state[0])
-                self.write(self.a, f.add(f.scaled(number, self.shape.row_strides[1]), at), value)
-                return [found]
+        def term(number: Val, state: list[Val]) -> Sequence[Val]:
+            found, line = state[0], f.add(base, f.scaled(number, between))
+            for scope, place in scopes:
+                value, found = self._term(0, self.at_term(scope, f.add(start, number)), found)
+                self.write(self.a, f.add(line, integer(place)), value)
+            return [found]
 
-            return f.loop(integer(0), size, 1, [ok], term)[0]
-
-        return self.chunks(count, self.shape.width, finite, chunk)
+        return f.loop(integer(0), size, 1, [finite], term)[0]
 
     def _pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """b as [tile][k][column], by vectors of columns.

@@ -17,6 +17,9 @@ from repro.ir.schedule import ContractionTile, Schedule
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
 
+PAGE_ROWS = 128
+"""Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
+
 
 def neighbours(contraction: Contraction, side: int, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
     """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
@@ -80,6 +83,18 @@ class Shape:
         return self.rows_direct is None and along_rows > neighbours(self.contraction, 0, terms, rows)
 
     @property
+    def tiles_packed(self) -> int:
+        """Tiles whose rows are packed together."""
+        tiles = max(1, PAGE_ROWS // self.tile.rows) if self.rows_beside else 1
+        return min(tiles, -(-self.tile.block_m // self.tile.rows))
+
+    @property
+    def strip(self) -> int:
+        """Elements of a tile's packed rows, with room for a last vector that hangs over."""
+        elements = self.panel * self.row_strides[1] if self.rows_beside else self.tile.rows * self.row_strides[0]
+        return elements + self.width
+
+    @property
     def row_strides(self) -> tuple[int, int]:
         """Elements between a tile's rows, and between the terms of each."""
         if self.rows_direct is not None:
@@ -105,8 +120,7 @@ class Shape:
         The packed ones have room for a last vector that hangs over the end, totals for a last square of rows.
         """
         if self.window is None:
-            between = self.panel * self.row_strides[1] if self.rows_beside else self.tile.rows * self.row_strides[0]
-            packed_a = 0 if self.rows_direct is not None else between + self.width
+            packed_a = 0 if self.rows_direct is not None else self.tiles_packed * self.strip
             kept = self.tile.rows if self.panels == 1 else self.tile.block_m
         else:
             packed_a, kept = self.window_elements, self.tile.block_m + self.width
