@@ -32,9 +32,9 @@ SAME_SET = 4096
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
-BRINGING = 32
+BRINGING, BRINGING_APART = 32, 256
 """What it costs to bring a block's rows to where tiles read them, as so many columns of products; and its columns, as
-so many rows."""
+so many rows. More where their elements lie apart in memory."""
 
 Pair = tuple[int, int]
 """Along rows and columns."""
@@ -45,22 +45,25 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     return windowed(kernel, machine) or tiled(kernel, machine) or choose(kernel, machine)
 
 
-def blocks(batch: int, extents: Pair, rows: Sequence[int], columns: Sequence[int]) -> Pair:
+def blocks(contraction: Contraction, rows: Sequence[int], columns: Sequence[int]) -> Pair:
     """Rows and columns of a block, of these sizes, so that threads have equal shares."""
+    batch, *extents, _ = contraction.extents
+    of_rows, of_columns = (BRINGING if max(contraction.neighbours(s)) > 1 else BRINGING_APART for s in (0, 1))
 
     def cost(block: tuple[int, ...]) -> tuple[int, int]:
         items = batch * math.prod(-(-extent // size) for extent, size in zip(extents, block, strict=True))
         turns = sum(-(-items // threads) * threads for threads in SHARES)
-        return turns * (block[0] + BRINGING) * (block[1] + BRINGING), -math.prod(block)
+        return turns * (block[0] + of_columns) * (block[1] + of_rows), -math.prod(block)
 
     block_m, block_n = min(itertools.product(rows, columns), key=cost)
     return block_m, block_n
 
 
-def sizes(extent: int, most: int, tile: int) -> list[int]:
-    """Equal parts of an extent in whole tiles, at most about so large: a quarter more, and down to less than half."""
+def sizes(extent: int, most: int, tile: int, smaller: int = 4) -> list[int]:
+    """Equal parts of an extent in whole tiles: at most about so large (a quarter more), and down to so many times
+    smaller."""
     limit = most + most // 4
-    counts = range(max(1, extent // limit), 2 * -(-extent // most) + 1)
+    counts = range(max(1, extent // limit), smaller * -(-extent // most) + 1)
     parts = {min(-(-extent // (count * tile)) * tile, extent) for count in counts}
     return sorted(size for size in parts if size <= limit) or [extent]
 
@@ -70,13 +73,13 @@ def windowed(kernel: Kernel, machine: Machine) -> Schedule | None:
     found = window(kernel, WINDOW_ROWS)
     if found is None:
         return None
-    batch, rows, columns, terms = found.contraction.extents
+    _, rows, columns, terms = found.contraction.extents
     width = machine.lanes(found.contraction.reduce.dtype.bits)
     if found.contraction.chain.panel > 4096 or columns < width or terms < 4:
         return None
     vectors = min(machine.tile_vectors, -(-columns // width))
-    several = sizes(rows, WINDOW_ROWS, found.rows_per_unit), sizes(columns, WINDOW_COLUMNS, vectors * width)
-    block_m, block_n = blocks(batch, (rows, columns), *several)
+    several = sizes(rows, WINDOW_ROWS, found.rows_per_unit, 2), sizes(columns, WINDOW_COLUMNS, vectors * width, 2)
+    block_m, block_n = blocks(found.contraction, *several)
     return Schedule(None, width, 1, ContractionTile(machine.tile_rows, vectors, block_m, block_n, window=True))
 
 
@@ -92,10 +95,9 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
         width //= 2
     vectors = min(machine.tile_vectors, -(-columns // width))
     tile_rows = min(machine.tile_rows, rows)
-    batch = contraction.extents[0]
     most = _most_columns(contraction, machine)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
-    block_m, block_n = blocks(batch, (rows, columns), *several)
+    block_m, block_n = blocks(contraction, *several)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n)
     stride = contraction.row_stride
     in_place = stride is not None and stride * contraction.reduce.dtype.bytes % SAME_SET != 0

@@ -67,19 +67,19 @@ def block_rows(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator
     if schedule.tile is not None:
         tile = schedule.tile
         contraction, step = _tiles(kernel, tile)
-        batch, rows, columns, _ = contraction.extents
+        rows = contraction.extents[1]
         for most in BLOCK_ROWS:
-            size, _ = blocks(batch, (rows, columns), sizes(rows, most, step), [tile.block_n])
+            size, _ = blocks(contraction, sizes(rows, most, step), [tile.block_n])
             yield replace(schedule, tile=replace(tile, block_m=size))
 
 
 def block_columns(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
     if schedule.tile is not None:
         tile = schedule.tile
-        batch, rows, columns, _ = _tiles(kernel, tile)[0].extents
-        per_tile = tile.vectors * schedule.vector_width
+        contraction, _ = _tiles(kernel, tile)
+        columns, per_tile = contraction.extents[2], tile.vectors * schedule.vector_width
         for most in BLOCK_COLUMNS:
-            _, size = blocks(batch, (rows, columns), [tile.block_m], sizes(columns, most, per_tile))
+            _, size = blocks(contraction, [tile.block_m], sizes(columns, most, per_tile))
             yield replace(schedule, tile=replace(tile, block_n=size))
 
 

@@ -33,6 +33,13 @@ class Contraction:
         batch, rows, columns, terms = (math.prod(axis.extent for axis in group) for group in groups)
         return batch, rows, columns, terms
 
+    def neighbours(self, side: int) -> tuple[int, int]:
+        """How many neighbours in memory a load of an operand's matrix meets: along its last row (side 0) or column
+        axis, and along the last axis of the terms."""
+        lines, terms = self.rows if side == 0 else self.columns, self.reduce.axes
+        loads = [e for e in topological([self.terms[side]]) if isinstance(e, Load)]
+        return _neighbours(loads, lines, terms), _neighbours(loads, terms, lines)
+
     def in_place(self, columns_per_tile: int) -> bool:
         """Whether b lies in memory as register tiles of so many columns read it, a tile's columns side by side for one
         term after another: then it need not be packed."""
@@ -58,6 +65,12 @@ class Contraction:
         if not stride or not _one_axis(term.offset, rows, stride) or not _one_axis(term.offset, terms, 1):
             return None
         return stride
+
+
+def _neighbours(loads: Sequence[Load], axes: Sequence[Axis], others: Sequence[Axis]) -> int:
+    matrix = [load for load in loads if load.free & frozenset(others)] or loads
+    beside = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
+    return axes[-1].extent if beside else 0
 
 
 def _one_axis(offset: Expr, axes: Sequence[Axis], step: int) -> bool:

@@ -16,7 +16,6 @@ from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
 from repro.targets.llvm.body import LINE_BYTES, Scope
 from repro.targets.llvm.text import Function, Val, integer
-from repro.targets.llvm.tiling import neighbours
 
 MOST_TAPS = 25
 """Terms of a unit that are written out in code: up to those of a window of 5 by 5."""
@@ -27,10 +26,9 @@ class Packing(Block):
 
     def pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """Evaluate the columns' terms of a panel, along the axes by which they lie in memory."""
-        columns, terms = self.contraction.columns, self.reduce.axes
-        along_terms = neighbours(self.contraction, 1, terms, columns)
-        turn = along_terms > neighbours(self.contraction, 1, columns, terms)
-        return (self._turn_columns if turn else self._pack_columns)(start, size, finite)
+        along_columns, along_terms = self.contraction.neighbours(1)
+        pack = self._turn_columns if along_terms > along_columns else self._pack_columns
+        return pack(start, size, finite)
 
     def pack_rows(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
         """The same of the rows of a tile, or of several: each tile of columns reads them again, from a near cache."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from passes.windows import Window, window
 from repro.errors import InternalError
-from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Axis, Kernel, Load, topological
+from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
 
 ROW_PADDING = 16
@@ -19,14 +17,6 @@ ROW_PADDING = 16
 
 PAGE_ROWS = 128
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
-
-
-def neighbours(contraction: Contraction, side: int, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
-    """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
-    loads = [e for e in topological([contraction.terms[side]]) if isinstance(e, Load)]
-    matrix = [load for load in loads if load.free & frozenset(others)] or loads
-    beside = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
-    return axes[-1].extent if beside else 0
 
 
 @dataclass(frozen=True)
@@ -78,9 +68,8 @@ class Shape:
     @cached_property
     def rows_beside(self) -> bool:
         """Whether a term's rows lie side by side, in memory and so where they are packed; else a row's terms do."""
-        rows, terms = self.contraction.rows, self.contraction.reduce.axes
-        along_rows = neighbours(self.contraction, 0, rows, terms)
-        return self.rows_direct is None and along_rows > neighbours(self.contraction, 0, terms, rows)
+        along_rows, along_terms = self.contraction.neighbours(0)
+        return self.rows_direct is None and along_rows > along_terms
 
     @property
     def tiles_packed(self) -> int:
