@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,12 @@ class _Open:
     result: tuple[float, ...]
     repeats: int
     samples: list[float] = field(default_factory=list[float])
+
+
+def same_processors(threads: int) -> None:
+    """Keep this process and its threads on as many processors as threads: of a shared machine's, one may be slower than
+    another, and no side shall have the better one."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def rounds(job: Job, sides: Sequence[str], count: int, seconds: float) -> list[Timing]:

@@ -35,6 +35,7 @@ TASKS = {"rounds": rounds, "memory": memory, "kernels": kernels}
 
 def main(request: Mapping[str, Any]) -> None:
     job = Job(WORKLOADS[request["workload"]], request["mode"], request["threads"], Path(request["folder"]))
+    measuring.same_processors(job.threads)
     sys.stdout.write(json.dumps(TASKS[request["task"]](job, request)) + "\n")
 
 
