@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from passes import legality
 from passes import variants as tuning
@@ -43,11 +44,17 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
     return executable
 
 
+@lru_cache(maxsize=8)
+def _shaped(program: Program, limits: Limits) -> Program:
+    """Machines of equal caches shape a program alike."""
+    return row_blocks(program, limits)
+
+
 def _code_target(machine: Machine) -> CodeTarget:
     near = machine.l2_bytes // 2  # the rest is for what calls read from elsewhere
 
     def shape(program: Program) -> Program:
-        return row_blocks(program, Limits(near, near))
+        return _shaped(program, Limits(near, near))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text
