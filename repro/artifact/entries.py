@@ -141,11 +141,6 @@ def golden_run(
 ) -> tuple[GoldenRun, tuple[Layer, ...]]:
     """One run from the initial state: outputs, and the state after it if the entry has any."""
     progress(f"golden run of {built.name}", 0, 1)
-    with built.session(target, cores()) as session:
-        outputs = session.run(inputs)
-        after = session.state_views()
-        state = {name: after[name].copy() for name in updated(built.source)}
-    progress(f"golden run of {built.name}", 1, 1)
     made: list[Layer] = []
 
     def keep(kind: str, arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
@@ -157,7 +152,12 @@ def golden_run(
                 made.append(layer)
         return tuple(kept)
 
-    run = GoldenRun(built.name, keep("inputs", inputs), keep("outputs", outputs), keep("state", state))
+    with built.session(target, cores()) as session:
+        outputs = session.run(inputs)
+        after = session.state_views()
+        state = {name: after[name] for name in updated(built.source)}
+        run = GoldenRun(built.name, keep("inputs", inputs), keep("outputs", outputs), keep("state", state))
+    progress(f"golden run of {built.name}", 1, 1)
     return run, tuple(made)
 
 
