@@ -173,7 +173,8 @@ class Loaded:
                         self._steps(step.body, [*counters, at])
                 case RowBlocks():
                     raise InternalError("this target did not ask for blocks of rows")
-                case Commit():  # indices here are all in range: nothing is refused
+                case Commit():
+                    assert step.refused is None
                     self._steps(step.body, counters)
                 case While() | Branch():
                     raise InternalError("the benchmark's programs decide nothing on the way")
