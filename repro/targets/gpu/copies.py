@@ -33,7 +33,7 @@ class Ready:
 
     number: int
     place: str
-    kept: list[Val | None]
+    kept: Sequence[Val | None]
 
 
 class Copies:

@@ -8,6 +8,7 @@ memory, with a bit for each of its lines that does not exist there, and a term's
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from repro.ir.types import I64, U8, U16, U32, DType
 from repro.targets.gpu.body import GpuBody
@@ -99,7 +100,7 @@ class Presence:
             return self.meeting.word(self.body, TERM, scope, exists)
         return self.f.scaled(self.meeting.number(self.body, scope, exists), self.threads)
 
-    def of_term(self, word: Val | None, exists: Val | None) -> list[Val | None]:
+    def of_term(self, word: Val | None, exists: Val | None) -> Sequence[Val | None]:
         """Of each of the thread's lines whether it exists at a term with a word, which is one of the step's if it
         `exists`; None where that is sure."""
         if self.masked:
