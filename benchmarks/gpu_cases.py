@@ -16,6 +16,7 @@ from repro.frontend import EntryGraph, import_model
 from repro.frontend.load import load_model
 from repro.ir.program import Program
 from repro.ir.types import Array
+from repro.targets.gpu.guard import guarded
 from repro.train_step import train_step
 from repro.train_step.words import training_of
 
@@ -44,7 +45,7 @@ def _lowered(net: Network, output: str) -> Program:
 
 
 def _program(entry: EntryGraph) -> Program:
-    return pipeline.run(entry.graph, entry.locations, entry.updates).program
+    return guarded(pipeline.run(entry.graph, entry.locations, entry.updates).program)
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,12 @@ class Device(Protocol):
     def load(self, code: GpuKernel) -> Launcher: ...
 
 
+class Clock(Protocol):
+    """Times runs on a device."""
+
+    def seconds(self, run: Callable[[], object], repeats: int) -> float: ...
+
+
 class Cuda:
     """The device that PyTorch has chosen. Raises ReproError (exit code 3) where there is none."""
 
@@ -128,6 +134,8 @@ class Loaded:
 
     def __init__(self, device: Device, program: Program, parameters: Sequence[Array] = ()) -> None:
         self.device, self.program = device, program
+        self.clock: Clock | None = None
+        self.times: dict[int, list[float]] = {}
         self.codes = [emit(kernel, SM_80) for kernel in program.kernels]
         self.kernels = [device.load(code) for code in self.codes]
         self.workspace = device.empty(max((code.workspace_bytes for code in self.codes), default=0))
@@ -163,6 +171,14 @@ class Loaded:
         """Every launch of the program, in order."""
         self._steps(self.program.steps, [])
 
+    def seconds(self, clock: Clock) -> dict[int, list[float]]:
+        """Of one run, the time of each call of each kernel, by its number; each call is waited for."""
+        self.times = {}
+        self.clock = clock
+        self.run()
+        self.clock = None
+        return self.times
+
     def _steps(self, steps: Sequence[Step], counters: list[int]) -> None:
         for step in steps:
             match step:
@@ -173,7 +189,8 @@ class Loaded:
                         self._steps(step.body, [*counters, at])
                 case RowBlocks():
                     raise InternalError("this target did not ask for blocks of rows")
-                case Commit():  # indices here are all in range: nothing is refused
+                case Commit():
+                    assert step.refused is None
                     self._steps(step.body, counters)
                 case While() | Branch():
                     raise InternalError("the benchmark's programs decide nothing on the way")
@@ -183,5 +200,12 @@ class Loaded:
         buffers = [self.buffers[number] for number in step.buffers]
         scalars = [counters[depth] for depth in step.scalars]
         extra = [self.workspace] if code.workspace_bytes else []
-        for each in code.launches:
-            launch(each, [*buffers, *scalars, *extra])
+
+        def call() -> None:
+            for each in code.launches:
+                launch(each, [*buffers, *scalars, *extra])
+
+        if self.clock is None:
+            call()
+        else:
+            self.times.setdefault(step.kernel, []).append(self.clock.seconds(call, 1))

@@ -141,7 +141,7 @@ def show(title: str, rows: list[tuple[str, ...]], markdown: bool, columns: tuple
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chip", default="sm_80", help="whose machine code to look at")
+    parser.add_argument("--chip", help="whose machine code to look at: the device's own, if not named")
     parser.add_argument("--device", default="A100", choices=sorted(DEVICES), help="whose floors to work out")
     parser.add_argument("--layers", type=int, default=GPT["layers"])
     parser.add_argument("--most", type=int, default=16, help="kernels of the step to show")
@@ -151,12 +151,13 @@ def main(words: list[str]) -> int:
     if ptxas is None:
         sys.stderr.write("ptxas is not installed: there is nothing to report\n")
         return 3
-    rows = [row.cells for row in case_rows(ptxas, options.chip, device)]
-    show(f"cases, {options.chip}, floors on {device.name}", rows, options.markdown)
-    steps = [row.cells for row in convolution_rows(ptxas, options.chip, device)]
+    chip = options.chip or device.chip
+    rows = [row.cells for row in case_rows(ptxas, chip, device)]
+    show(f"cases, {chip}, floors on {device.name}", rows, options.markdown)
+    steps = [row.cells for row in convolution_rows(ptxas, chip, device)]
     show("a training step of two convolutions: its contractions", steps, options.markdown)
     show("elementary functions, 2^26 elements", list(road_rows(ptxas)), options.markdown, ROADS)
-    step = step_rows(gpt_step({**GPT, "layers": options.layers}).program, ptxas, options.chip, device)
+    step = step_rows(gpt_step({**GPT, "layers": options.layers}).program, ptxas, chip, device)
     shown = [(f"{calls} calls", *row.cells[1:]) for calls, row in step[: options.most]]
     title = f"GPT step, {options.layers} layers: the {len(shown)} kernels with most in their floors"
     show(title, shown, options.markdown)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_device
+from benchmarks import gpu, gpu_device, gpu_golden
 from benchmarks.gpu_cases import CASES, Case, gpt_step
 from benchmarks.gpu_device import Launcher, Loaded
 from repro.errors import ReproError
+from repro.ir.program import Call, walk
 from repro.ir.types import Array
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
 from repro.targets.gpu import GpuKernel, Launch
-from repro.targets.gpu.driver import Driver
+from repro.targets.gpu.driver import Driver, obstacle
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import Window
 from tests.targets.fake_cuda import FakeCuda
@@ -134,3 +137,57 @@ def test_a_step_runs_as_its_program_means() -> None:
     assert any(value.tobytes() != first.tobytes() for value, first in zip(state, made.initial, strict=True))
     for position, value in enumerate(state):
         assert loaded.buffers[loaded.of("parameter", position)].tobytes() == value.tobytes()
+
+
+class Counting:
+    """A clock that counts calls."""
+
+    def seconds(self, run: Callable[[], object], repeats: int) -> float:
+        run()
+        return 1.0
+
+
+def test_every_call_of_a_step_is_timed() -> None:
+    made = gpt_step(SMALL)
+    loaded = Loaded(Interpreted(), made.program, made.initial)
+    loaded.give([np.zeros((2, 8), np.int64), np.zeros(16, np.int64)])
+    times = loaded.seconds(Counting())
+    assert sorted(times) == list(range(len(made.program.kernels)))
+    assert sum(sum(each) for each in times.values()) == sum(isinstance(step, Call) for step in walk(made.program.steps))
+
+
+def test_golden_bits_on_a_target(tmp_path: Path) -> None:
+    """What runs on a device runs on the interpreter: a model verified, a step beside the CPU's."""
+    results = tmp_path / "results.jsonl"
+    words = ["--target", "gpu/interpreter", "--steps", "1", "--results", str(results), "--only"]
+    assert gpu_golden.main([*words, "digits_mlp", "digits_cnn_steps"]) == 0
+    verified, trained = map(json.loads, results.read_text().splitlines())
+    assert (verified["case"], verified["exit code"]) == ("digits_mlp", 0)
+    assert (trained["steps"], trained["differing"]) == (1, [])
+
+
+class Adding:
+    """A session whose state is a sum; from a step on the sign of a zero is another one."""
+
+    def __init__(self, wrong_from: int) -> None:
+        self.wrong_from, self.steps = wrong_from, 0
+        self.state = {"sum": np.zeros(2, np.float32), "zero": np.zeros(1, np.float32)}
+
+    def run(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        self.steps += 1
+        self.state["sum"] = self.state["sum"] + inputs["x"]
+        self.state["zero"] = np.full(1, -0.0 if self.steps >= self.wrong_from else 0.0, np.float32)
+        return {"loss": self.state["sum"].sum()}
+
+
+def test_a_state_that_differs_is_named() -> None:
+    inputs = [{"x": np.ones(2, np.float32)}] * 5
+    assert gpu_golden.compared({"a": Adding(9), "b": Adding(9)}, inputs)["steps"] == 5
+    found = gpu_golden.compared({"a": Adding(9), "b": Adding(3)}, inputs)
+    assert (found["steps"], found["differing"]) == (3, ["zero"])
+
+
+def test_without_a_device_golden_bits_did_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    if obstacle() is not None:
+        assert gpu_golden.main([]) == 3
+        assert "target gpu does not run here" in capsys.readouterr().err

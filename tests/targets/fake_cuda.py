@@ -36,11 +36,13 @@ class Function:
 
 
 class FakeCuda:
-    """`failing` gives the number that a call says instead of running, by name; `sizes` the bytes of each buffer that
-    kernels see from an address on, for the interpreter's bounds."""
+    """`failing` gives the number that a call says instead of running, by name; `executes`: whether launches do
+    anything."""
 
-    def __init__(self, memory: int = 1 << 32, capability: tuple[int, int] = (8, 0), devices: int = 1) -> None:
-        self.memory, self.capability, self.devices = memory, capability, devices
+    def __init__(
+        self, memory: int = 1 << 32, capability: tuple[int, int] = (8, 0), devices: int = 1, executes: bool = True
+    ) -> None:
+        self.memory, self.capability, self.devices, self.executes = memory, capability, devices, executes
         self.calls: list[str] = []
         self.failing: dict[str, int] = {}
         self.bad_kernel = ""
@@ -202,6 +204,8 @@ class FakeCuda:
         text, chosen, values = work
         if chosen.symbol == self.bad_kernel:
             self.sticky = ILLEGAL_ADDRESS
+            return 0
+        if not self.executes:
             return 0
         windows: dict[int, Window] = {}
         arguments: list[Window | int] = []

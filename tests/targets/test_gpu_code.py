@@ -11,6 +11,7 @@ from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.loops import (
     BufferParameter,
+    Chain,
     Exact,
     Expr,
     Kernel,
@@ -24,8 +25,10 @@ from repro.ir.loops import (
 )
 from repro.ir.types import BOOL, F16, F32, F64, I8, I32, I64, U64, DType
 from repro.machines import SM_80
-from repro.targets.gpu import GpuKernel, contraction, emit, plain, rows
+from repro.targets.gpu import GpuKernel, choice, contraction, emit, plain, rows
 from repro.targets.gpu.access import access
+from repro.targets.gpu.presence import mask_bytes
+from repro.targets.gpu.share import dealt
 from repro.targets.gpu.tiles import SINGLE, Plan, Tile
 from tests.targets.native import differences, same
 from tests.targets.on_gpu import check_gpu, run_gpu
@@ -119,6 +122,72 @@ def test_every_tile_gives_the_bits(tile: Tile) -> None:
             check_gpu(kernel, filled(kernel), tiled(kernel, tile))
     whole = matmul(2 * tile.block[0], tile.block[1], 32)
     check_gpu(whole, filled(whole), tiled(whole, tile))
+
+
+PATCHES = Tile(8, 12, 16, (2, 1))
+"""A thread of it copies two terms of twelve lines."""
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "panels", "value"),
+    [(13, 3, None, 1.0), (10, 58, None, 1.0), (10, 58, 1, 1.0), (7, 58, None, np.inf), (7, 3, None, np.nan)],
+)
+def test_masks_of_a_threads_lines(size: int, channels: int, panels: int | None, value: float) -> None:
+    """Lines beyond the last, padding, and terms beyond the last, in one panel and in two."""
+    kernel = convolution(
+        images=1, channels=channels, size=size, filters=17, taps=3, stride=1, pad=1, pixels_are_rows=False
+    )
+    found = find(kernel)
+    assert found is not None
+    plan = Plan(found, PATCHES, 1)
+    way = access(plan, 1)
+    assert mask_bytes(plan, way.separation, dealt(plan, 1, way).lines) > 0
+    arrays = filled(kernel)
+    arrays[0][5], arrays[1][11] = value, value
+    check_gpu(kernel, arrays, tiled(kernel, PATCHES, panels))
+
+
+def patches_gradient(channels: int, filters: int, height: int, width: int) -> Kernel:
+    """Of a weight: out[f, (c, i, j)] <- sum over two images and their pixels, 3 x 3 taps, padding absent."""
+    f, c, i, j = ix.axis(0, filters), ix.axis(1, channels), ix.axis(2, 3), ix.axis(3, 3)
+    n, y, x = ix.axis(4, 2), ix.axis(5, height), ix.axis(6, width)
+    row, column = ix.add(y, i, ix.number(-1)), ix.add(x, j, ix.number(-1))
+    inside = ix.both(ix.inside(row, height), ix.inside(column, width))
+    gradient = load(F32, 0, ix.linear((n, f, y, x), (2, filters, height, width)))
+    patch = load(F32, 1, ix.linear((n, c, row, column), (2, channels, height, width)), inside)
+    panel = max(1, 100 // width) * width
+    value = reduce("fma", Chain(panel, 8), [n, y, x], [gradient, patch], inside)
+    sizes = (2 * filters * height * width, 2 * channels * height * width)
+    buffers = tuple(BufferParameter(F32, elements, False) for elements in sizes)
+    store = Store(2, ix.linear((f, c, i, j), (filters, channels, 3, 3)), value)
+    return Kernel((*buffers, BufferParameter(F32, filters * channels * 9, True)), (), (f, c, i, j), 0, (store,))
+
+
+@pytest.mark.parametrize("panels", [None, 1])
+@pytest.mark.parametrize(("width", "pairs"), [(8, True), (7, False)])
+def test_terms_come_in_pairs_where_rows_are_even(width: int, pairs: bool, panels: int | None) -> None:
+    kernel = patches_gradient(channels=5, filters=19, height=9, width=width)
+    found = find(kernel)
+    assert found is not None
+    assert access(Plan(found, PATCHES, 1), 1).pairs is pairs
+    for tile in (PATCHES, SMALL):
+        check_gpu(kernel, filled(kernel), tiled(kernel, tile, panels))
+
+
+def test_pictures_one_by_one_where_their_lines_follow_a_stride() -> None:
+    """The same value for all pixels of a channel, but where there is padding: columns of all pictures follow none."""
+    n, f, y, x = ix.axis(0, 2), ix.axis(1, 16), ix.axis(2, 32), ix.axis(3, 32)
+    c, i, j = ix.axis(4, 2), ix.axis(5, 3), ix.axis(6, 3)
+    inside = ix.both(ix.inside(ix.add(y, i, ix.number(-1)), 32), ix.inside(ix.add(x, j, ix.number(-1)), 32))
+    weight = load(F32, 0, ix.linear((f, c, i, j), (16, 2, 3, 3)))
+    value = load(F32, 1, ix.linear((n, c), (2, 2)), inside)
+    total = reduce("fma", Chain(504, 8), [c, i, j], [weight, value], inside)
+    sizes = (BufferParameter(F32, 288, False), BufferParameter(F32, 4, False), BufferParameter(F32, 32768, True))
+    kernel = Kernel(sizes, (), (n, f, y, x), 0, (Store(2, ix.linear((n, f, y, x), (2, 16, 32, 32)), total),))
+    found, chosen = find(kernel), choice.plan(kernel, SM_80)
+    assert found is not None and chosen is not None
+    assert (found.batch, chosen.contraction.batch) == ((), (n,))
+    check_gpu(kernel, filled(kernel), emit(kernel, SM_80))
 
 
 def test_the_weight_gradient_of_a_convolution() -> None:

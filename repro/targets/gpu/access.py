@@ -11,16 +11,22 @@ from repro.ir.types import BOOL
 from repro.targets.gpu.separation import Separation, run_of, separate
 from repro.targets.gpu.tiles import Plan
 
+SECTORS = (8, 16, 32, 64, 128)
+"""Neighbours of four bytes that are whole sectors of a cache line."""
+MOST_LINES = 16
+"""Of a thread, whose presence is a mask."""
+
 
 @dataclass(frozen=True)
 class Access:
     """`separation`: where its elements lie, if they are copied; None if they are evaluated. `by_term`: the elements
     that a thread brings are of one term, because terms are neighbours in memory, and lines are not. `wide`: elements of
-    one copy."""
+    one copy. `pairs`: terms are neighbours two by two, whatever else is looked up, and a thread brings two of them."""
 
     separation: Separation | None
     by_term: bool
     wide: int
+    pairs: bool = False
 
     @property
     def terms_beside(self) -> bool:
@@ -29,13 +35,23 @@ class Access:
         return self.by_term and self.wide > 1
 
     def along(self, plan: Plan, side: int) -> int:
-        """Threads that bring the neighbours of a step."""
-        return (plan.tile.depth if self.by_term else plan.tile.block[side]) // self.wide
+        """Threads that bring the neighbours of a step. Where lines follow a stride and an element is a copy, they are
+        few, which still read whole sectors: a thread has many lines then, at constant distances from the first."""
+        lines, depth, threads = plan.tile.block[side], plan.tile.depth, plan.tile.threads
+        if self.by_term:
+            return depth // (2 if self.pairs else self.wide)
+        runs = lines // self.wide
+        if self.separation is None or self.separation.line_stride is None or (self.wide > 1 and threads % runs == 0):
+            return runs
+        sectors = SECTORS if self.separation.tabled or self.wide > 1 else SECTORS[2:]
+        fitting = (few for few in sectors if runs % few == 0 and threads % few == 0 and few * depth % threads == 0)
+        return next((few for few in fitting if runs // few <= MOST_LINES), runs)
 
     def even(self, plan: Plan, side: int) -> bool:
         """Whether every thread has the same share of a step."""
-        runs, threads = plan.tile.block[side] * plan.tile.depth // self.wide, plan.tile.threads
-        return runs % threads == 0 and threads % self.along(plan, side) == 0
+        lines, depth, threads = plan.tile.block[side], plan.tile.depth, plan.tile.threads
+        runs, along = lines * depth // self.wide, self.along(plan, side)
+        return runs % threads == 0 and threads % along == 0 and (self.by_term or depth % (threads // along) == 0)
 
     def group(self, plan: Plan) -> int:
         """A thread's output lines that lie side by side."""
@@ -51,7 +67,14 @@ def access(plan: Plan, side: int) -> Access:
     present = plan.contraction.reduce.present if plan.contraction.absent_in == side else None
     separation = separate(term, present, lines, terms)
     wide = plan.chunk if separation is not None and _whole_chunks(plan, side, term, separation, by_term) else 1
-    return Access(separation, by_term, wide)
+    tabled = separation is not None and separation.tabled and by_term and wide == 1
+    return Access(separation, by_term, wide, tabled and _in_pairs(plan, term))
+
+
+def _in_pairs(plan: Plan, load: Load) -> bool:
+    """Whether terms 2n and 2n + 1 of every panel are neighbours in memory."""
+    last = plan.contraction.reduce.axes[-1]
+    return last.extent % 2 == 0 and plan.panel % 2 == 0 and ix.coefficient(load.offset, last) == 1
 
 
 def _run(term: Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> int:

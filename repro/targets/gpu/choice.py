@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Kernel
+from repro.ir.loops import Kernel, Load
 from repro.machines import GpuMachine
 from repro.targets.gpu.access import Access, access
+from repro.targets.gpu.launch import PLAIN_SHARED
+from repro.targets.gpu.presence import mask_bytes
+from repro.targets.gpu.separation import separate
+from repro.targets.gpu.share import dealt
+from repro.targets.gpu.term_table import table_words
 from repro.targets.gpu.tiles import DOUBLE, SINGLE, Plan, Tile
 
 WORKSPACE = 256 << 20
@@ -27,15 +33,18 @@ STEP = 24
 """Instructions of a step for its loop and for where its terms begin."""
 EVALUATED = 24
 """Instructions of an element that is computed on its way."""
+MANY = 1024
+"""Columns that fill blocks though those of the next batch follow in others."""
 FINISH = 32
 """Terms that cost as much as what is done with an output at the end."""
 
 
 def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     """The cheapest plan; None where tiles would be mostly waste."""
-    contraction = find(kernel)
-    if contraction is None or 0 in contraction.extents:
+    found = find(kernel)
+    if found is None or 0 in found.extents:
         return None
+    contraction = _parted(found)
     _, rows, columns, terms = contraction.extents
     if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
         return None
@@ -43,16 +52,43 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     costs: list[tuple[int, int, Plan]] = []
     for tile in tiles:
         ways = [access(Plan(contraction, tile, 1), side) for side in (0, 1)]
-        for made in _splits(contraction, tile):
-            if made.workspace_bytes <= WORKSPACE and all(way.even(made, side) for side, way in enumerate(ways)):
+        for made in _splits(contraction, tile, machine):
+            even = all(way.even(made, side) for side, way in enumerate(ways))
+            if even and made.workspace_bytes <= WORKSPACE and _shared_bytes(made, ways) <= PLAIN_SHARED:
                 costs.append((_cost(made, ways, machine), len(costs), made))
     return min(costs)[2]
 
 
-def _splits(contraction: Contraction, tile: Tile) -> list[Plan]:
-    panels = Plan(contraction, tile, 1).panels
-    counts = sorted({-(-panels // splits) for splits in (1, 2, 4, 8, 16, 32, 64) if splits <= panels}, reverse=True)
+def _parted(contraction: Contraction) -> Contraction:
+    """The same with the first of its column axes as batch, if then columns follow a stride, and are many all the same:
+    those of a picture, say, where the next picture lies at another distance."""
+    columns, term = contraction.columns, contraction.terms[1]
+    if len(columns) < 2 or math.prod(axis.extent for axis in columns[1:]) < MANY or not isinstance(term, Load):
+        return contraction
+    terms, present = contraction.reduce.axes, contraction.reduce.present if contraction.absent_in == 1 else None
+    whole, inner = (separate(term, present, each, terms) for each in (columns, columns[1:]))
+    if whole is None or whole.line_stride is not None or inner is None or inner.line_stride is None:
+        return contraction
+    return replace(contraction, batch=(*contraction.batch, columns[0]), columns=columns[1:])
+
+
+def _splits(contraction: Contraction, tile: Tile, machine: GpuMachine) -> list[Plan]:
+    """K in one, two, four… shares, and in as many as fill the chip once, twice or three times."""
+    whole = Plan(contraction, tile, 1)
+    batch, _, rows, columns = whole.blocks
+    full = [times * machine.multiprocessors // (batch * rows * columns) for times in (1, 2, 3)]
+    wanted = {splits for splits in (1, 2, 4, 8, 16, 32, 64, *full) if 0 < splits <= whole.panels}
+    counts = sorted({-(-whole.panels // splits) for splits in wanted}, reverse=True)
     return [Plan(contraction, tile, count) for count in counts]
+
+
+def _shared_bytes(made: Plan, ways: Sequence[Access]) -> int:
+    """Two steps, tables of terms, and masks."""
+    dealings = [dealt(made, side, way) for side, way in enumerate(ways)]
+    steps = sum(dealing.elements for dealing in dealings) * made.contraction.reduce.dtype.bytes
+    tables = sum(table_words(way.separation) * made.ring * 4 for way in ways if way.separation is not None)
+    masks = sum(mask_bytes(made, way.separation, each.lines) for way, each in zip(ways, dealings, strict=True))
+    return 2 * steps + tables + masks
 
 
 def _cost(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:
@@ -79,4 +115,7 @@ def _brought(made: Plan, side: int, way: Access) -> int:
         return EVALUATED * count
     if not way.separation.tabled:
         return count
-    return count * (7 if way.separation.meeting is not None else 5) // 2
+    if way.pairs:
+        return count * 5 // 2
+    lines = dealt(made, side, way).lines
+    return count * 2 + 4 * count // lines if lines > 1 else count * 7 // 2

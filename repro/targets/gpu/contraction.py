@@ -165,7 +165,8 @@ class _Block:
         return self.f.let(f"getelementptr inbounds i8, ptr addrspace(3) @steps, {place.typed}", I64).text
 
     def _fetch(self, step: Step, half: Val) -> list[list[Val]]:
-        values = [side.fetch(step, self._area(number, half)) for number, side in enumerate(self.sides)]
+        ready = [side.ready(step) for side in self.sides]
+        values = [side.fetch(ready[n], step, self._area(n, half)) for n, side in enumerate(self.sides)]
         if self.copied:
             self.f.effect("llvm.nvvm.cp.async.commit.group", [], [])
         return values

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.targets.gpu.launch import PLAIN_SHARED
 
 LIBRARIES = ("libcuda.so.1", "libcuda.so")
 OLDEST = (8, 0)
@@ -26,8 +27,6 @@ _JIT_LOG, _JIT_LOG_BYTES = 5, 6
 _MAX_DYNAMIC_SHARED = 8
 _NON_BLOCKING, _CAPTURE_THREAD_LOCAL = 1, 1
 _LOG_BYTES = 16384
-PLAIN_SHARED = 48 << 10
-"""Bytes of dynamic shared memory that a kernel may have unasked."""
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),

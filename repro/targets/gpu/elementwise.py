@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro.ir.loops import Apply, Axis, Kernel, Load, Reduce
+from repro.ir.loops import Apply, Axis, Expr, Kernel, Load, Reduce
 from repro.machines import Machine
 from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width
 from repro.targets.gpu.floor import commonly
@@ -101,7 +101,17 @@ class _Outputs:
             f.either(scalars.compare(f, "le", first, integer(axis.extent - width)), whole, rest_of_row)
 
     def _stores(self, scope: Scope) -> Sequence[Val]:
-        values = [self.body.value(store.value, scope) for store in self.kernel.stores]
-        for store, value in zip(self.kernel.stores, values, strict=True):
-            self.body.store(store.buffer, store.offset, value, store.when, scope)
+        """A condition that is the same for all outputs is asked once for all that a thread stores, in whole runs."""
+        stores = self.kernel.stores
+        values = [self.body.value(store.value, scope) for store in stores]
+        common = stores[0].when if len({store.when for store in stores}) == 1 else None
+        if common is None or common.free:
+            self._write(values, [store.when for store in stores], scope)
+        else:
+            kept = self.body.value(common, Scope(None, {}))
+            self.f.when(kept, lambda: self._write(values, [None] * len(stores), scope))
         return ()
+
+    def _write(self, values: Sequence[Val], conditions: Sequence[Expr | None], scope: Scope) -> None:
+        for store, value, when in zip(self.kernel.stores, values, conditions, strict=True):
+            self.body.store(store.buffer, store.offset, value, when, scope)

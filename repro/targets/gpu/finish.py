@@ -46,9 +46,19 @@ class Finish:
         if is_long(self.kernel, self.reduce):
             self._in_loops(totals.in_memory())
             return
-        values, columns = totals.all(), self.plan.tile.columns
-        for row in range(self.plan.tile.rows):
-            self._row(integer(row), lambda scope, r=row: self._columns(scope, values[r * columns : (r + 1) * columns]))
+        rows, columns = self.plan.tile.own
+        if totals.sums and self.group == 1:  # element by element takes registers: then a row's totals are enough
+            f, first = self.f, integer(0)
+            with f.rolled():
+                f.loop(first, integer(rows), 1, (), lambda at, _: self._of_row(totals, at, f.scaled(at, columns)))
+            return
+        for row in range(rows):
+            self._of_row(totals, integer(row), integer(row * columns))
+
+    def _of_row(self, totals: Totals, row: Val, first: Val) -> Sequence[Val]:
+        values = totals.some(first, self.plan.tile.columns)
+        self._row(row, lambda scope: self._columns(scope, values))
+        return ()
 
     def _columns(self, row: Scope, values: Sequence[Val]) -> None:
         for column in range(0, len(values), self.group):

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from repro.errors import InternalError
 
+PLAIN_SHARED = 48 << 10
+"""Bytes of shared memory that a block may have unasked, and static ones at most."""
+
 
 @dataclass(frozen=True)
 class Launch:

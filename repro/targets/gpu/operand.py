@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from repro.ir.types import I32, I64
 from repro.targets.gpu.access import Access
 from repro.targets.gpu.body import GpuBody
-from repro.targets.gpu.copies import Copies
+from repro.targets.gpu.copies import Copies, Ready
 from repro.targets.gpu.outputs import Outputs, constant_line
+from repro.targets.gpu.presence import Presence
 from repro.targets.gpu.share import Share, Step
 from repro.targets.gpu.term_table import TermTable
 from repro.targets.gpu.tiles import Plan
@@ -40,34 +41,38 @@ class Operand:
         if separation is None:
             self.scopes = [self._scope(line, outputs.scope) for line in share.own_lines]
         else:
-            self.table = TermTable(body, plan, side, separation, outputs) if separation.tabled else None
-            self.copies = Copies(body, share, separation, self.table, outputs.scope)
+            presence = Presence(body, share, separation, outputs)
+            self.table = TermTable(body, plan, side, separation, presence, outputs) if separation.tabled else None
+            self.copies = Copies(body, share, separation, presence, self.table, outputs.scope)
         self.base = body.f.scaled(outputs.origins[side], share.stride if access.terms_beside else 1)
 
     # bringing a step ────────────────────────────────────────────────────────────────────────────────
 
-    def fetch(self, step: Step, shared: str) -> list[Val]:
+    def ready(self, step: Step) -> list[Ready]:
+        """What the copies of a step need to know, all of it before any of them begins."""
+        return [] if self.copies is None else self.copies.ready(step)
+
+    def fetch(self, ready: Sequence[Ready], step: Step, shared: str) -> list[Val]:
         """Begin to bring a step: copies go to `shared`, other values are given."""
         if self.copies is not None:
-            self.copies.begin(step, shared)
+            self.copies.begin(ready, step, shared)
             return []
-        return [self._evaluate(step, number) for number in range(self.share.count)]
+        return [self._evaluate(step, run) for run in self.share.runs]
 
     def _scope(self, line: Val, outer: Scope) -> Scope:
         scope = self.share.line_scope(line, outer)
         self.body.hoist([self.term, *([] if self.present is None else [self.present])], scope)
         return scope
 
-    def _evaluate(self, step: Step, number: int) -> Val:
+    def _evaluate(self, step: Step, run: tuple[int, int]) -> Val:
         """The value of an element, zero where it is absent."""
         f, share = self.f, self.share
-        at = f.add(step.start, share.ahead if self.access.by_term else f.add(share.ahead, integer(number, I32)))
+        at = f.add(step.start, f.add(share.ahead, integer(run[1], I32)))
         exists = share.exists(at, step)
         if exists is not None:
             at = scalars.select(f, exists, at, step.start)
         places = self.body.split(scalars.convert(f, self._opaque(at), I64), self.reduce.axes)
-        line = self.scopes[number if self.access.by_term else 0]
-        scope = Scope(line, dict(zip(self.reduce.axes, places, strict=True)))
+        scope = Scope(self.scopes[run[0]], dict(zip(self.reduce.axes, places, strict=True)))
         value, zero = self.body.value(self.term, scope), scalars.constant(f, self.dtype, 0, 1)
         for kept in (exists, None if self.present is None else self.body.value(self.present, scope)):
             value = value if kept is None else scalars.select(f, kept, value, zero)
@@ -82,8 +87,8 @@ class Operand:
 
     def put(self, values: Sequence[Val], shared: str) -> None:
         """Store what `fetch` returned."""
-        for number, value in enumerate(values):
-            address = self.share.slot(shared, number)
+        for run, value in zip(self.share.runs, values, strict=True):
+            address = self.share.slot(shared, run)
             self.f.line(f"store {value.typed}, ptr addrspace(3) {address}, align {self.dtype.bytes}")
 
     # reading a step ─────────────────────────────────────────────────────────────────────────────────

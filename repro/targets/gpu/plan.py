@@ -96,9 +96,8 @@ class _Planner:
                 raise InternalError("this target did not ask for blocks of rows")
             case Commit(refused=None):
                 return self.nodes(step.body, counters)
-            case Commit(refused=refused):
-                assert refused is not None
-                return (Choice(refused, (), self.nodes(step.body, counters)),)
+            case Commit():
+                raise InternalError("a commit's kernels were not given the verdict that they wait for")
 
     def _call(self, call: Call, counters: tuple[int | None, ...]) -> Straight:
         kernel = self.kernels[call.kernel]

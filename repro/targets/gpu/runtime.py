@@ -1,8 +1,7 @@
 """A program on a device: memory once, code once, and a run as few launches as its control flow allows.
 
 The first run launches kernel by kernel and waits for each, so that one that fails is named. From the second on every
-stretch of launches without a decision in it is a CUDA graph: a training step without index checks is one launch. State
-stays on the device.
+stretch of launches without a decision in it is a CUDA graph: a training step is one launch. State stays on the device.
 """
 
 from __future__ import annotations

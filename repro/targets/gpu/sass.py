@@ -2,7 +2,8 @@
 
 Read from the assembler's cubin, an ELF file with a section of code for each entry. From Volta to Hopper an instruction
 is 16 bytes, its low 12 bits say which it is, and a branch holds the distance to its target, counted from the
-instruction after it. Few instructions need to be known for this: FFMA and DFMA on registers, BRA, and those of f64.
+instruction after it; Hopper has moved the distance's low byte. Few instructions need to be known for this: FFMA and
+DFMA on registers, BRA, and those of f64.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _FMA, _BRANCH = (0x223, 0x22B), 0x947
 _DOUBLE, _PADDING = (0x028, 0x029, 0x02A, 0x02B, 0x110), 0x118
 """DMUL, DADD, DSETP, DFMA, F2F, and NOP, without the three bits that say where operands come from."""
 _WIDTH = 16
+_HOPPER = 90
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ def counts(cubin: bytes, entry: str) -> Counts:
 
 def hottest_loop(cubin: bytes, entry: str) -> Loop | None:
     """The loop with the most fma among those that hold no other; None where no loop holds any."""
-    words = _words(cubin, entry)
-    loops = [loop for number, word in enumerate(words) if (loop := _loop(number, *word)) is not None]
+    words, moved = _words(cubin, entry), _chip(cubin) >= _HOPPER
+    loops = [loop for number, word in enumerate(words) if (loop := _loop(number, *word, moved)) is not None]
     inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     found = [_counted(words[first : last + 1]) for first, last in inner]
     return max((loop for loop in found if loop.fma), key=lambda loop: loop.fma, default=None)
@@ -62,12 +64,20 @@ def _counted(words: list[tuple[int, int]]) -> Loop:
     return Loop(len(words), sum(low & 0xFFF in _FMA for low, _ in words))
 
 
-def _loop(number: int, low: int, high: int) -> tuple[int, int] | None:
+def _chip(cubin: bytes) -> int:
+    """The compute capability that it is for, 90 for 9.0: a byte of the ELF header's flags."""
+    (flags,) = struct.unpack_from("<I", cubin, 0x30)
+    return flags >> 8 & 0xFF
+
+
+def _loop(number: int, low: int, high: int, moved: bool) -> tuple[int, int] | None:
     """The run of instructions that a branch closes; None where it is no branch back."""
     if low & 0xFFF != _BRANCH:
         return None
     distance = low >> 32 | (high & 0x3FFFF) << 32
     distance -= (distance >> 49) << 50
+    if moved:
+        distance = (distance >> 2 << 8 | low >> 16 & 0xFF) << 2
     target = number + 1 + distance // _WIDTH
     return (target, number) if 0 <= target < number else None
 

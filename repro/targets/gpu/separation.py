@@ -36,6 +36,10 @@ class Group:
     conditions: tuple[Expr, ...]
     first: int
 
+    @property
+    def classes(self) -> int:
+        return math.prod(axis.extent for axis in self.axes)
+
 
 @dataclass(frozen=True)
 class Meeting:
@@ -44,6 +48,26 @@ class Meeting:
     alone: tuple[tuple[Expr, ...], tuple[Expr, ...]]
     classed: int
     groups: tuple[Group, ...]
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The words of the side with classes, by number, of what takes part in anything."""
+        numbers = itertools.product(*(range(group.classes) for group in self.groups))
+        flag = _FLAGS[1 - self.classed]
+        return tuple(
+            flag | sum(1 << (group.first + own) for group, own in zip(self.groups, each, strict=True))
+            for each in numbers
+        )
+
+    def number(self, body: Body, scope: Scope, exists: Val) -> Val:
+        """Which of the classes (i32) a line or term of that side has; their count where it takes part in nothing."""
+        f, number = body.f, integer(0)
+        for group in self.groups:
+            number = f.add(f.scaled(number, group.classes), _own_number(body, group, scope))
+        conditions = [body.value(condition, scope) for condition in self.alone[self.classed]]
+        kept = _all(body, [*conditions, exists])
+        assert kept is not None
+        return scalars.select(f, kept, scalars.convert(f, number, I32), integer(len(self.classes), I32))
 
     def word(self, body: Body, side: int, scope: Scope, exists: Val | None = None) -> Val:
         """The word (u32) of a line or a term bound in the scope. Without `exists` it meets nothing."""
@@ -91,7 +115,7 @@ def separate(load: Load, present: Expr | None, lines: Sequence[Axis], terms: Seq
         return None
     (line, line_stride), (term, term_stride) = _strided(parted[LINE], lines), _strided(parted[TERM], terms)
     if meeting is not None:
-        (line, line_stride), (term, term_stride) = (parted[LINE], None), (parted[TERM], None)
+        term, term_stride = parted[TERM], None
     return Separation(load.buffer, line, term, line_stride, term_stride, meeting)
 
 
@@ -184,11 +208,16 @@ def _all(body: Body, conditions: Sequence[Val]) -> Val | None:
     return kept
 
 
-def _own_bit(body: Body, group: Group, scope: Scope) -> Val:
+def _own_number(body: Body, group: Group, scope: Scope) -> Val:
     f, number = body.f, integer(0)
     for axis in group.axes:
         number = f.add(f.scaled(number, axis.extent), body.value(axis, scope))
-    amount = f.add(scalars.convert(f, number, I32), integer(group.first, I32))
+    return number
+
+
+def _own_bit(body: Body, group: Group, scope: Scope) -> Val:
+    f = body.f
+    amount = f.add(scalars.convert(f, _own_number(body, group, scope), I32), integer(group.first, I32))
     return f.let(f"shl i32 1, {amount.text}", U32)
 
 

@@ -13,7 +13,7 @@ from repro.ir.types import I32, I64
 from repro.targets.gpu.access import Access
 from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.outputs import Outputs
-from repro.targets.gpu.tiles import Plan
+from repro.targets.gpu.tiles import WARP, Plan
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
 from repro.targets.llvm.text import Val, element, integer
@@ -28,36 +28,68 @@ class Step:
     slot: Val
 
 
+@dataclass(frozen=True)
+class Dealing:
+    """What a thread has of each step: lines that are `apart` from one another, and terms one after another; and how the
+    step lies: elements from one row of what lies side by side to the next, and all of them."""
+
+    along: int
+    apart: int
+    lines: int
+    terms: int
+    stride: int
+    elements: int
+
+
+def dealt(plan: Plan, side: int, access: Access) -> Dealing:
+    """How a step is shared out. Raises InternalError where that leaves threads with different shares."""
+    lines, depth, threads = plan.tile.block[side], plan.tile.depth, plan.tile.threads
+    if not access.even(plan, side):
+        raise InternalError(f"a step of {lines} x {depth} is not shared out evenly by {access.wide}")
+    along = access.along(plan, side)
+    apart = threads // along if access.by_term else along * access.wide
+    terms = 1
+    if not access.by_term:
+        terms = depth // (threads // along)
+    elif access.pairs:
+        terms = 2
+    beside, rows = (depth, lines) if access.terms_beside else (lines, depth)
+    stride = beside + (plan.chunk if access.by_term else _padding(along * access.wide, terms, plan.chunk))
+    return Dealing(along, apart, lines // apart, terms, stride, stride * rows)
+
+
+def _padding(together: int, terms: int, chunk: int) -> int:
+    """Elements beside a row, so that rows which one warp writes meet other banks; none where these are too near."""
+    rows = WARP // together
+    return WARP // rows // terms if rows > 1 and terms * chunk <= WARP // rows else 0
+
+
 class Share:
-    """One thread's share of each step: `count` runs of `wide` elements, of one term and several lines (`by_term`), or
-    of one line and several terms, which are `apart` from one another."""
+    """One thread's share of each step: runs of `wide` elements. `by_term`: a run is of terms, else of lines."""
 
     def __init__(self, body: GpuBody, plan: Plan, side: int, access: Access, outputs: Outputs) -> None:
         self.body, self.f, self.plan, self.side, self.first = body, body.f, plan, side, outputs.first[side]
         self.by_term, self.wide, self.dtype = access.by_term, access.wide, plan.contraction.reduce.dtype
         self.axes, self.extent = plan.axes(side), plan.contraction.extents[1 + side]
-        lines, depth = plan.tile.block[side], plan.tile.depth
-        beside = depth if access.terms_beside else lines
-        self.stride = beside + (plan.chunk if self.by_term else 0)
-        self.elements = self.stride * (lines * depth // beside)
-        self.count, along = lines * depth // self.wide // plan.tile.threads, access.along(plan, side)
-        if not access.even(plan, side):
-            raise InternalError(f"a step of {lines} x {depth} is not shared out evenly by {self.wide}")
+        dealing = dealt(plan, side, access)
+        self.apart, self.lines, self.terms = dealing.apart, dealing.lines, dealing.terms
+        self.stride, self.elements = dealing.stride, dealing.elements
         f = self.f
-        fast = f.scaled(scalars.binary(f, "urem", outputs.thread, integer(along)), self.wide)
-        slow = scalars.binary(f, "udiv", outputs.thread, integer(along))
-        self.apart = plan.tile.threads // along if self.by_term else 1
-        if not self.by_term:
-            slow = f.scaled(slow, self.count)
-        line, term = (slow, fast) if self.by_term else (fast, slow)
-        numbers = range(self.count if self.by_term else 1)
-        self.own_lines = [f.add(line, integer(number * self.apart)) for number in numbers]
+        fast, slow = (scalars.binary(f, how, outputs.thread, integer(dealing.along)) for how in ("urem", "udiv"))
+        fast = f.scaled(fast, self.wide * (self.terms if self.by_term else 1))
+        line, term = (slow, fast) if self.by_term else (fast, f.scaled(slow, self.terms))
+        self.own_lines = [f.add(line, integer(number * self.apart)) for number in range(self.lines)]
         self.ahead = scalars.convert(f, term, I32)
         """The first of the thread's terms, counted from the step's."""
         outer, inner = (line, term) if access.terms_beside else (term, line)
         self.place = f.add(f.scaled(outer, self.stride), inner)
-        self.step = self.apart * (self.stride if access.terms_beside == self.by_term else 1)
-        """Elements of shared memory from one of the thread's runs to the next."""
+        self.steps = (self.apart * self.stride, 1) if access.terms_beside else (self.apart, self.stride)
+        """Elements of shared memory from one of the thread's lines (terms) to the next."""
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """The thread's runs: which of its lines, which of its terms."""
+        return [(line, term) for term in range(self.terms) for line in range(self.lines)]
 
     @property
     def bytes(self) -> int:
@@ -65,8 +97,15 @@ class Share:
         return self.elements * self.dtype.bytes
 
     def exists(self, at: Val, step: Step) -> Val | None:
-        """Whether the term at a place is one of the step's; None where all are."""
-        return scalars.compare(self.f, "lt", at, step.limit) if self.plan.ragged else None
+        """Whether the term at a place is one of the step's; None where all are. If the other operand has zeros for
+        those that are not, it is enough that there is such a term: what zeros do is seen to at the end (rule 8)."""
+        if not self.plan.ragged:
+            return None
+        contraction, other = self.plan.contraction, 1 - self.side
+        if contraction.absent_in != other:
+            return scalars.compare(self.f, "lt", at, step.limit)
+        terms = contraction.extents[3]
+        return scalars.compare(self.f, "lt", at, integer(terms, I32)) if terms % self.plan.tile.depth else None
 
     def line_scope(self, line: Val, outer: Scope) -> Scope:
         """The scope of a line; those beyond the last stand for it, and what they give is never stored."""
@@ -77,10 +116,16 @@ class Share:
             place = scalars.select(f, scalars.compare(f, "lt", place, last), place, last)
         return Scope(outer, dict(zip(self.axes, self.body.split(place, self.axes), strict=True)))
 
-    def slot(self, shared: str, number: int) -> str:
-        """The address of the thread's run by number, where the step begins at an address."""
-        first = self.element(shared, self.place)
-        return self.element(first, integer(number * self.step)) if number else first
+    def there(self, line: Val) -> Val | None:
+        """Whether a line exists; None where all do."""
+        if self.plan.whole(self.side):
+            return None
+        return scalars.compare(self.f, "lt", self.f.add(self.first, line), integer(self.extent))
+
+    def slot(self, shared: str, run: tuple[int, int]) -> str:
+        """The address of one of the thread's runs, where the step begins at an address."""
+        first, far = self.element(shared, self.place), run[0] * self.steps[0] + run[1] * self.steps[1]
+        return self.element(first, integer(far)) if far else first
 
     def element(self, shared: str, place: Val) -> str:
         """The address of an element in shared memory."""

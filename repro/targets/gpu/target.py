@@ -11,6 +11,7 @@ from repro.ir.types import Array
 from repro.machines import GRAPHICS, SM_80, GpuMachine
 from repro.targets.gpu import driver
 from repro.targets.gpu.emit import emit
+from repro.targets.gpu.guard import guarded
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.runtime import DeviceExecutable
@@ -19,11 +20,6 @@ from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
 PTX_TYPE = "application/vnd.repro.ptx.v1+text"
 INTERPRETER_LIMIT = 300_000_000
 """Scalar operations of a run, at some 30 million a second: more is a row 'not run: cost'."""
-
-
-def _shape(program: Program) -> Program:
-    """A kernel is launched over all its elements."""
-    return program
 
 
 def _schedule(kernel: Kernel) -> str:
@@ -55,7 +51,7 @@ def kernels_of(compiled: CompiledProgram) -> tuple[GpuKernel, ...]:
 
 def _code_target(name: str, machine: GpuMachine) -> CodeTarget:
     compile_kernel = functools.partial(_compile_kernel, machine=machine)
-    return CodeTarget(name, machine.digest, PTX_TYPE, ".ptx", _shape, _schedule, compile_kernel, _compile_program)
+    return CodeTarget(name, machine.digest, PTX_TYPE, ".ptx", guarded, _schedule, compile_kernel, _compile_program)
 
 
 def _runners(name: str, code: CodeTarget) -> tuple[Runner, Runner]:

@@ -1,6 +1,6 @@
 """Where the terms of an operand lie, found once for a block of threads: a table in shared memory.
 
-An entry is a term's offset in elements and, where not all elements exist, its word (repro.targets.gpu.separation). The
+An entry is a term's offset in elements and, where not all elements exist, its word (repro.targets.gpu.presence). The
 table is a ring: it holds the panel that is being computed and the one after it, each rounded up to whole steps, whose
 entries beyond the panel meet no line. A panel is entered while the one before it is computed; the barrier that each
 step begins with stands between that and the first look, and between the last look and the next entry in its place.
@@ -13,20 +13,28 @@ from collections.abc import Sequence
 from repro.ir.types import I32, I64, U32
 from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.outputs import Outputs
-from repro.targets.gpu.separation import TERM, Separation
+from repro.targets.gpu.presence import Presence
+from repro.targets.gpu.separation import Separation
 from repro.targets.gpu.tiles import Plan
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
-from repro.targets.llvm.text import Val, integer
+from repro.targets.llvm.text import Function, Val, integer
+
+
+def table_words(separation: Separation) -> int:
+    """Words of an entry; 0 where terms are not looked up."""
+    return 0 if not separation.tabled else 1 if separation.meeting is None else 2
 
 
 class TermTable:
     """The table of one operand."""
 
-    def __init__(self, body: GpuBody, plan: Plan, side: int, separation: Separation, outputs: Outputs) -> None:
-        self.body, self.f, self.plan, self.separation = body, body.f, plan, separation
+    def __init__(
+        self, body: GpuBody, plan: Plan, side: int, separation: Separation, presence: Presence, outputs: Outputs
+    ) -> None:
+        self.body, self.f, self.plan, self.separation, self.presence = body, body.f, plan, separation, presence
         self.outer, self.thread = outputs.scope, outputs.thread
-        self.words = 1 if separation.meeting is None else 2
+        self.words = table_words(separation)
         """Of an entry: offset, and what it may not meet."""
         self.name = f"@terms{side}"
         size = plan.ring * self.words
@@ -49,9 +57,9 @@ class TermTable:
         f.loop(mine, integer(self.plan.panel_steps * self.plan.tile.depth, I32), threads, (), entry)
 
     def _write(self, slot: Val, scope: Scope, exists: Val) -> None:
-        f, meeting = self.f, self.separation.meeting
+        f = self.f
         offset = scalars.convert(f, self.body.value(self.separation.term, scope), I32)
-        words = [offset] if meeting is None else [offset, meeting.word(self.body, TERM, scope, exists)]
+        words = [offset] if self.words == 1 else [offset, self.presence.term(scope, exists)]
         for number, word in enumerate(words):
             place = self._address(f.add(f.scaled(slot, self.words), integer(number, I32)))
             f.line(f"store {word.typed}, ptr addrspace(3) {place}, align 4")
@@ -63,12 +71,18 @@ class TermTable:
         """Offsets (i64) and words of so many terms, from a slot on that is a multiple of their count."""
         f = self.f
         together = min(count * self.words, 4)
-        values: list[Val] = []
+        kind, values = f"<{together} x i32>", list[Val]()
         for first in range(0, count * self.words, together):
-            place = self._address(f.add(f.scaled(slot, self.words), integer(first, I32)))
-            kind = f"<{together} x i32>"
+            # counted in runs of what is read at once: the chip's address is then one shifted sum
+            at = f.add(_divided(f, slot, together // self.words), integer(first // together, I32))
+            place = f.let(f"getelementptr inbounds {kind}, ptr addrspace(3) {self.name}, {at.typed}", I64).text
             run = f.let(f"load {kind}, ptr addrspace(3) {place}, align {4 * together}", I32, together).text
             values += [f.let(f"extractelement {kind} {run}, i64 {lane}", I32) for lane in range(together)]
         offsets = [scalars.convert(f, value, I64) for value in values[:: self.words]]
         words = [Val(value.text, U32) for value in values[1::2]] if self.words == 2 else [None] * count
         return list(zip(offsets, words, strict=True))
+
+
+def _divided(f: Function, value: Val, by: int) -> Val:
+    """A multiple of a power of two, divided by it."""
+    return value if by == 1 else f.let(f"lshr exact {value.typed}, {by.bit_length() - 1}", value.dtype)

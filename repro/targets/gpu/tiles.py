@@ -14,6 +14,8 @@ from repro.ir.contraction import Contraction
 from repro.ir.loops import Axis
 
 WARP = 32
+MOST_REGISTERS = 255
+"""That the chip gives a thread."""
 LANES = (4, 8)
 """Of a warp, along rows and columns."""
 
@@ -27,9 +29,9 @@ class Tile:
     depth: int
     warps: tuple[int, int] = (4, 2)
     """Of a block, along rows and columns."""
-    registers: int = 255
+    registers: int = MOST_REGISTERS
     """That a thread may have: fewer let a multiprocessor hold more blocks."""
-    crowded: int = 255
+    crowded: int = MOST_REGISTERS
     """The same, where operands need more than usual."""
 
     @property
@@ -52,6 +54,9 @@ SINGLE = (
     Tile(8, 16, 8),
     Tile(8, 16, 8, (4, 1)),
     Tile(8, 16, 8, (2, 2)),
+    Tile(8, 12, 16, (4, 1)),
+    Tile(8, 12, 16, (2, 2)),
+    Tile(8, 12, 16, (2, 1)),
     Tile(8, 8, 16, registers=128),
     Tile(8, 8, 16, (4, 1), registers=128, crowded=168),
     Tile(8, 8, 16, (2, 2), registers=128, crowded=168),

@@ -52,17 +52,19 @@ class Totals:
 
         f.when(ends, block)
 
-    def all(self) -> list[Val]:
-        """The totals at the end, in registers."""
+    def some(self, first: Val, count: int) -> list[Val]:
+        """So many of the totals at the end from one of them on, in registers; whole chunks."""
         if not self.sums:
-            return self.chains
+            return self.chains[int(first.text) : int(first.text) + count]
         area = self.blocks or self.sums
-        vectors = [self._read(area, at) for at in range(0, self.count, self.chunk)]
+        start = self.f.let(f"getelementptr inbounds {element(self.dtype)}, ptr {area}, {first.typed}", I64).text
+        vectors = [self._read(start, at) for at in range(0, count, self.chunk)]
         return [self._pick(vector, lane) for vector in vectors for lane in range(self.chunk)]
 
     def some_nan(self) -> Val:
         """Whether one of the totals at the end is NaN."""
-        found = [self.f.let(f"fcmp uno {value.typed}, {value.text}", BOOL) for value in self.all()]
+        totals = self.some(integer(0), self.count)
+        found = [self.f.let(f"fcmp uno {value.typed}, {value.text}", BOOL) for value in totals]
         return functools.reduce(functools.partial(scalars.binary, self.f, "or"), found)
 
     def in_memory(self) -> str:

@@ -1,0 +1,134 @@
+"""Bits on a device: every golden model verified there and recorded, and training steps beside the CPU's.
+
+    python -m benchmarks.gpu_golden [--record golden/devices/NAME.json] [--steps 100] [--only CASE ...] [--results FILE]
+
+Each golden case is built with code for the GPU in a folder that is removed, and verified on it: that adds its runs to
+the record. Then a CNN and a GPT train for as many steps on the device and on this host's CPU; after each step the loss
+and the whole state are compared, bit by bit, and the first that differs is named. Results are written as they are
+there, a line of JSON each. Exit code 0: all bits are equal; 1: some are not; 3: there is no device. It needs neither
+PyTorch nor a toolkit. With `--target gpu/interpreter` and few steps the same runs where no device is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import repro
+from benchmarks.gpu import Results
+from golden import bless
+from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
+from repro.ir.types import Array
+from repro.targets import registry
+
+ROOT = Path(__file__).resolve().parents[1]
+BATCH = 16
+TRAINED: dict[str, dict[str, Any]] = {
+    "digits_cnn": {"bind": {"N": BATCH}, "optimizer": "nesterov", "learning_rate": 0.01},
+    "nano_gpt": {"optimizer": "adam", "learning_rate": 0.01},
+}
+
+
+def verified(name: str, folder: Path, target: str, record: Path | None) -> dict[str, Any]:
+    """A golden case, built and verified on the target."""
+    start = time.monotonic()
+    artifact = bless.build(bless.cases()[name], folder / name, ["cpu", target.partition("/")[0]])
+    report = repro.verify(artifact.folder / "artifact.json", targets=[target], record=record)
+    seconds = time.monotonic() - start
+    return {"case": name, "artifact": artifact.id, "exit code": report.exit_code, "seconds": seconds}
+
+
+def batches(name: str, steps: int) -> Iterator[dict[str, Array]]:
+    """The inputs of each step: digits in their order, or drawn lines of text."""
+    if name == "digits_cnn":
+        with np.load(ROOT / "examples" / "data" / "digits.npz") as data:
+            x, y = data["x"].reshape(-1, 1, 8, 8).astype(np.float32), data["y"]
+        for step in range(steps):
+            taken = (np.arange(BATCH) + step * BATCH) % len(x)
+            yield {"input": x[taken], "labels": y[taken]}
+        return
+    for step in range(steps):
+        lines = np.random.default_rng(step).integers(0, 96, (8, 33))
+        yield {"ids": lines[:, :-1].copy(), "labels": lines[:, 1:].reshape(-1)}
+
+
+def differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> list[str]:
+    """Names of the tensors whose bits are not the same."""
+    return [name for name in left if left[name].tobytes() != right[name].tobytes()]
+
+
+def trained(name: str, folder: Path, target: str, steps: int) -> dict[str, Any]:
+    """Steps on the target and on the CPU."""
+    artifact = repro.build(
+        ROOT / "golden" / name / "forward.onnx", folder / f"{name}_steps", loss="softmax_cross_entropy",
+        targets=["cpu", target.partition("/")[0]], **TRAINED[name],
+    )  # fmt: skip
+    with artifact.session("train_step", "cpu") as here, artifact.session("train_step", target) as there:
+        found = compared({"cpu": here, target: there}, batches(name, steps))
+    return {"case": f"{name}, {steps} steps", **found}
+
+
+def compared(sessions: Mapping[str, Any], inputs: Iterable[dict[str, Array]]) -> dict[str, Any]:
+    """Two sides, step by step; names of what differs after the first step where anything does."""
+    seconds, steps, found = dict.fromkeys(sessions, 0.0), 0, list[str]()
+    for given in inputs:
+        results: list[dict[str, Array]] = []
+        for side, session in sessions.items():
+            start = time.monotonic()
+            loss = session.run(given)["loss"]
+            seconds[side] += time.monotonic() - start
+            results.append({"loss": loss, **session.state})
+        steps, found = steps + 1, differing(*results)
+        if found:
+            break
+    return {"steps": steps, "differing": found, "seconds": seconds}
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="gpu", help="gpu, gpu/graphics, or the interpreter of either")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="of the device, to which the runs are added")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument(
+        "--only", nargs="+", metavar="CASE", help="golden cases to verify, and models to train, by name"
+    )
+    parser.add_argument("--results", type=Path, metavar="FILE", help="add what was found, as it is")
+    options = parser.parse_args(words)
+    obstacle = registry.runner(options.target).obstacle()
+    if obstacle is not None:
+        sys.stderr.write(f"target {options.target} does not run here: {obstacle}\n")
+        return EXIT_INCOMPLETE
+    results, good = Results(options.results), True
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for name in bless.cases():
+            if not options.only or name in options.only:
+                found = _tried(lambda name=name: verified(name, folder, options.target, options.record), name)
+                good &= found.get("exit code") == EXIT_GOOD
+                results.add(f"{name}: exit code {found.get('exit code')} {found.get('error', '')}", found)
+        for name in TRAINED:
+            if not options.only or f"{name}_steps" in options.only:
+                found = _tried(lambda name=name: trained(name, folder, options.target, options.steps), name)
+                good &= found.get("differing") == []
+                said = found.get("error") or f"{found['steps']} steps, differing: {found['differing'] or 'none'}"
+                results.add(f"{name}: {said}", found)
+    return EXIT_GOOD if good else EXIT_MISMATCH
+
+
+def _tried(run: Any, name: str) -> dict[str, Any]:
+    """What a run found, or its error: the runs after it are worth having all the same."""
+    try:
+        return run()
+    except ReproError as error:
+        return {"case": name, "error": str(error)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
