@@ -37,6 +37,17 @@ class Access:
         runs, threads = plan.tile.block[side] * plan.tile.depth // self.wide, plan.tile.threads
         return runs % threads == 0 and threads % self.along(plan, side) == 0
 
+    def stride(self, plan: Plan, side: int) -> int:
+        """Elements of shared memory from a line or a term to the next. Where neighbouring threads bring neighbouring
+        terms, what lies side by side is padded by a chunk, so that they meet other banks."""
+        beside = plan.tile.depth if self.terms_beside else plan.tile.block[side]
+        return beside + (plan.chunk if self.by_term else 0)
+
+    def bytes(self, plan: Plan, side: int) -> int:
+        """Of shared memory, for one step."""
+        runs = plan.tile.block[side] if self.terms_beside else plan.tile.depth
+        return self.stride(plan, side) * runs * plan.contraction.reduce.dtype.bytes
+
     def group(self, plan: Plan) -> int:
         """A thread's output lines that lie side by side."""
         return 1 if self.terms_beside else plan.chunk
@@ -46,7 +57,7 @@ def access(plan: Plan, side: int) -> Access:
     """Of the rows' (side 0) or the columns' (side 1) operand."""
     term, terms, lines = plan.contraction.terms[side], plan.contraction.reduce.axes, plan.axes(side)
     by_term = _run(term, terms, lines) > _run(term, lines, terms)
-    if not isinstance(term, Load) or term.dtype is BOOL:
+    if not isinstance(term, Load) or term.dtype is BOOL or term.buffer in plan.carried:
         return Access(None, by_term, 1)
     present = plan.contraction.reduce.present if plan.contraction.absent_in == side else None
     separation = separate(term, present, lines, terms)

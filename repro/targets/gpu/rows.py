@@ -139,6 +139,13 @@ def entry(kernel: Kernel, chosen: Plan, machine: Machine, name: str, workspace: 
     return Entry(name, f, chosen.block), Launch(name, chosen.grid, chosen.block)
 
 
+def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads: int) -> None:
+    """The kernel by the warps of one block of so many threads, which take a row after another."""
+    made = _Rows(f, kernel, chosen, machine)
+    warp = scalars.binary(f, "udiv", special(f, "tid"), integer(WARP))
+    f.loop(warp, integer(chosen.count), threads // WARP, (), lambda row, _: made.row(row))
+
+
 class _Rows:
     def __init__(self, f: Function, kernel: Kernel, chosen: Plan, machine: Machine) -> None:
         self.f, self.kernel, self.plan = f, kernel, chosen
@@ -151,15 +158,16 @@ class _Rows:
         if self.plan.column is not None:
             self._columns(block)
         elif self.plan.warps > 1:
-            self._row(block)
+            self.row(block)
         else:
             warp = scalars.binary(f, "udiv", special(f, "tid"), integer(WARP))
             row = f.add(f.scaled(block, self.plan.block // WARP), warp)
-            f.when(scalars.compare(f, "lt", row, integer(self.plan.count)), lambda: self._row(row))
+            f.when(scalars.compare(f, "lt", row, integer(self.plan.count)), lambda: self.row(row))
 
-    def _row(self, number: Val) -> None:
-        places = self.body.split(number, self.plan.rows)
+    def row(self, number: Val) -> Sequence[Val]:
+        places = self.body.split(number, self.plan.rows) if self.plan.rows else ()
         self._team(dict(zip(self.plan.rows, places, strict=True)), None)
+        return ()
 
     def _columns(self, block: Val) -> None:
         """32 rows that are neighbours along one axis; a team beyond the last keeps the others company."""

@@ -1,7 +1,6 @@
 """How a step of one operand lies in shared memory, and which of its elements each thread brings.
 
-Terms lie side by side ([line][term]) or lines do ([term][line]). Where neighbouring threads bring neighbouring terms,
-what lies side by side is padded by a chunk, so that they meet other banks.
+Terms lie side by side ([line][term]) or lines do ([term][line]).
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ class Share:
         self.by_term, self.wide, self.dtype = access.by_term, access.wide, plan.contraction.reduce.dtype
         self.axes, self.extent = plan.axes(side), plan.contraction.extents[1 + side]
         lines, depth = plan.tile.block[side], plan.tile.depth
-        beside = depth if access.terms_beside else lines
-        self.stride = beside + (plan.chunk if self.by_term else 0)
-        self.elements = self.stride * (lines * depth // beside)
+        self.stride = access.stride(plan, side)
+        self.bytes = access.bytes(plan, side)
+        """Of shared memory, for one step."""
         self.count, along = lines * depth // self.wide // plan.tile.threads, access.along(plan, side)
         if not access.even(plan, side):
             raise InternalError(f"a step of {lines} x {depth} is not shared out evenly by {self.wide}")
@@ -58,11 +57,6 @@ class Share:
         self.place = f.add(f.scaled(outer, self.stride), inner)
         self.step = self.apart * (self.stride if access.terms_beside == self.by_term else 1)
         """Elements of shared memory from one of the thread's runs to the next."""
-
-    @property
-    def bytes(self) -> int:
-        """Of shared memory, for one step."""
-        return self.elements * self.dtype.bytes
 
     def exists(self, at: Val, step: Step) -> Val | None:
         """Whether the term at a place is one of the step's; None where all are."""
