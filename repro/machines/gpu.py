@@ -26,7 +26,7 @@ class GpuMachine(Machine):
     """That come from memory in a cycle."""
     cache_bytes: int = 3000
     """That come from the second-level cache in a cycle."""
-    resident_bytes: int = 164 << 10
+    resident_bytes: int = 228 << 10
     """Of shared memory that all blocks on a multiprocessor have together."""
 
 

@@ -49,11 +49,6 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     return min(costs)[2]
 
 
-def cycles(made: Plan, machine: GpuMachine) -> int:
-    """Of the whole contraction, about."""
-    return _cost(made, [access(made, side) for side in (0, 1)], machine)
-
-
 def _splits(contraction: Contraction, tile: Tile) -> list[Plan]:
     panels = Plan(contraction, tile, 1).panels
     counts = sorted({-(-panels // splits) for splits in (1, 2, 4, 8, 16, 32, 64) if splits <= panels}, reverse=True)

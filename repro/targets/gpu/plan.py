@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
-from repro.targets.gpu.blocks import calls_of
+from repro.targets.gpu.steps import calls_of
 from repro.targets.gpu.launch import GpuKernel, Launch
 
 MOST_CAPTURED = 20_000

@@ -8,24 +8,27 @@ time as shared memory holds.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from passes.row_blocks import Candidate, Gain, Limits, row_blocks
+from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.program import LOCAL, TEMPORARY, Buffer, Call, Program, RowBlocks, walk
+from repro.ir.types import F32
 from repro.machines import GpuMachine
 from repro.targets.gpu import choice
 from repro.targets.gpu.floor import work
 from repro.targets.gpu.near import placed
 from repro.targets.gpu.roads import suited
-from repro.targets.gpu.within import Road, Tiled, cycles, issued, road
 from repro.targets.gpu.tiles import WARP
+from repro.targets.gpu.within import Roads, Tiled, chosen, issued, parts_of
 
 LIMITS = Limits(near_bytes=1 << 24, worth_bytes=1 << 20, fewest_blocks=64, even_blocks=64, fewest_rows=16)
 """What is near is for the estimate to say."""
-PART = 1000
-"""Cycles that a block waits at the beginning of each kernel, about."""
+FILLED = (9, 10)
+"""The share of fma among the instructions of a contraction alone."""
 
 
 def shaped(program: Program, machine: GpuMachine, limits: Limits = LIMITS, gain: Gain | None = None) -> Program:
@@ -49,43 +52,24 @@ def _placed(program: Program, machine: GpuMachine) -> Program:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A step as a block of threads runs it: a road for each kernel, where local buffers lie, and their bytes."""
+    """A step as a block of threads runs it, and where its local buffers lie in so many bytes."""
 
-    roads: tuple[Road, ...]
+    roads: Roads
     offsets: dict[int, int]
     local_bytes: int
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.local_bytes + max((each.bytes for each in self.roads if isinstance(each, Tiled)), default=0)
 
 
 def fitted(
     buffers: tuple[Buffer, ...], step: RowBlocks, kernels: Sequence[Kernel], machine: GpuMachine
 ) -> Fitted | None:
     """None where some kernel has no road, or all there is to hold is too much."""
-    carried = [carried_by(call, step, kernels) for call in step.body]
-    made = [suited(kernel, machine) for kernel in kernels]
-
-    def roads(room: int) -> list[Road] | None:
-        found = [road(kernel, own, room, machine) for kernel, own in zip(made, carried, strict=True)]
-        return [each for each in found if each is not None] if None not in found else None
-
-    first = roads(machine.shared_bytes)
+    parts = parts_of(step, kernels, machine)
+    first = chosen(parts, 0, machine)
     if first is None:
         return None
-    offsets, nbytes = placed(buffers, step, made, first)
-    if nbytes > machine.shared_bytes:
-        return None
-    last = roads(machine.shared_bytes - nbytes)
-    return None if last is None else Fitted(tuple(last), offsets, nbytes)
-
-
-def carried_by(call: Call, step: RowBlocks, kernels: Sequence[Kernel]) -> frozenset[int]:
-    """The buffers of a call (positions) that a kernel of the step writes, this one or another."""
-    pairs = zip(step.body, kernels, strict=True)
-    written = {b for each, kernel in pairs for b, p in zip(each.buffers, kernel.buffers, strict=True) if p.writable}
-    return frozenset(position for position, buffer in enumerate(call.buffers) if buffer in written)
+    offsets, nbytes = placed(buffers, step, [part.kernel for part in parts], first.roads)
+    last = chosen(parts, nbytes, machine)
+    return None if last is None else Fitted(last, offsets, nbytes)
 
 
 # what is gained ─────────────────────────────────────────────────────────────────────────────────────
@@ -94,24 +78,25 @@ def carried_by(call: Call, step: RowBlocks, kernels: Sequence[Kernel]) -> frozen
 @functools.lru_cache(maxsize=4096)
 def possible(candidate: Candidate, machine: GpuMachine) -> int:
     """1 where a block of threads can run a candidate at all."""
-    return int(_fitted(candidate, candidate.cut(), machine) is not None)
+    return int(_fitted(candidate, machine) is not None)
 
 
 @functools.lru_cache(maxsize=4096)
 def estimate(candidate: Candidate, machine: GpuMachine) -> int:
     """Cycles of the whole chip that a candidate saves; 0 where it cannot be had."""
-    kernels = candidate.cut()
-    made = _fitted(candidate, kernels, machine)
+    made = _fitted(candidate, machine)
     if made is None:
         return 0
-    return max(0, sum(_apart(kernel, machine) for kernel in candidate.kernels) - _together(candidate, kernels, made, machine))
+    apart = sum(_apart(kernel, machine) for kernel in candidate.kernels)
+    return max(0, apart - _together(candidate, made.roads, machine))
 
 
-def _fitted(candidate: Candidate, kernels: Sequence[Kernel], machine: GpuMachine) -> Fitted | None:
-    held: dict[int, Buffer] = {}
+def _fitted(candidate: Candidate, machine: GpuMachine) -> Fitted | None:
+    held, kernels = dict[int, Buffer](), candidate.cut()
     for kernel, call in zip(kernels, candidate.calls, strict=True):
         for buffer, parameter in zip(call, kernel.buffers, strict=True):
-            held[buffer] = Buffer(parameter.dtype, parameter.elements, LOCAL if buffer in candidate.local else TEMPORARY, 0)
+            role = LOCAL if buffer in candidate.local else TEMPORARY
+            held[buffer] = Buffer(parameter.dtype, parameter.elements, role, 0)
     buffers = tuple(held[number] for number in range(len(held)))
     body = tuple(Call(number, call) for number, call in enumerate(candidate.calls))
     return fitted(buffers, RowBlocks(candidate.extents, body), kernels, machine)
@@ -120,28 +105,23 @@ def _fitted(candidate: Candidate, kernels: Sequence[Kernel], machine: GpuMachine
 @functools.lru_cache(maxsize=4096)
 def _apart(kernel: Kernel, machine: GpuMachine) -> int:
     """Cycles of a call alone."""
-    tiled = choice.plan(suited(kernel, machine), machine)
-    if tiled is not None:
-        computed = choice.cycles(tiled, machine)
+    lanes, contraction = machine.multiprocessors * machine.schedulers * WARP, find(kernel)
+    if contraction is not None:
+        most, of = FILLED
+        instructions = math.prod(contraction.extents) * of // most
     else:
-        computed = issued(suited(kernel, machine), machine) // (machine.multiprocessors * machine.schedulers * WARP)
-    return max(computed, work(kernel).bytes // machine.memory_bytes) + choice.LAUNCH
+        instructions = issued(suited(kernel, machine), machine)
+    return max(instructions // lanes, work(kernel).bytes // machine.memory_bytes) + choice.LAUNCH
 
 
-def _together(candidate: Candidate, kernels: Sequence[Kernel], made: Fitted, machine: GpuMachine) -> int:
+def _together(candidate: Candidate, made: Roads, machine: GpuMachine) -> int:
     """Cycles of all blocks of a step: instructions, bytes from memory or bytes from its cache, whichever is longest."""
-    tiles = [each for each in made.roads if isinstance(each, Tiled)]
-    resident = max(1, min(machine.resident_bytes // (made.shared_bytes + 1024), 2 if tiles else 4))
-    parts = zip(kernels, made.roads, strict=True)
-    block = sum(cycles(suited(kernel, machine), chosen, machine) * resident + PART for kernel, chosen in parts)
-    blocks = RowBlocks(candidate.extents, ()).count
-    computed = -(-blocks // (machine.multiprocessors * resident)) * block
-    moved, touched = 0, set[int]()
+    blocks = math.prod(candidate.extents)
+    computed = -(-blocks // (machine.multiprocessors * made.resident)) * made.cycles
+    sizes: dict[int, int] = {}
     for kernel, call in zip(candidate.kernels, candidate.calls, strict=True):
-        for buffer, parameter in zip(call, kernel.buffers, strict=True):
-            if buffer not in candidate.local and buffer not in touched:
-                moved += parameter.elements * parameter.dtype.bytes
-                touched.add(buffer)
-    columns = sum(each.plan.contraction.extents[2] * each.plan.contraction.extents[3] for each in tiles)
-    cached = blocks * columns * 4
+        sizes |= {b: p.elements * p.dtype.bytes for b, p in zip(call, kernel.buffers, strict=True)}
+    moved = sum(size for buffer, size in sizes.items() if buffer not in candidate.local)
+    columns = [math.prod(each.plan.contraction.extents[2:]) for each in made.roads if isinstance(each, Tiled)]
+    cached = blocks * sum(columns) * F32.bytes
     return max(computed, moved // machine.memory_bytes, cached // machine.cache_bytes) + choice.LAUNCH

@@ -1,4 +1,4 @@
-"""How a kernel runs within one block of threads, beside others that leave each other values in shared memory.
+"""How a block of threads runs several kernels, one after another, on one block of rows.
 
 The roads are those of whole grids: tiles, rows, elementwise, plain. What would be blocks of a grid one block runs one
 after another; a tile of fewer threads than the block has stands in it several times, side by side.
@@ -6,43 +6,42 @@ after another; a tile of fewer threads than the block has stands in it several t
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from repro.ir.contraction import Contraction, find
 from repro.ir.dependence import reads_its_output
 from repro.ir.loops import Kernel, Load, Reduce
+from repro.ir.program import RowBlocks
 from repro.ir.types import F64
 from repro.ir.work import iterations, operations
 from repro.machines import GpuMachine
 from repro.targets.gpu import choice, elementwise, rows
 from repro.targets.gpu.access import Access, access
 from repro.targets.gpu.floor import commonly
+from repro.targets.gpu.roads import suited
 from repro.targets.gpu.tiles import WARP, Plan, Tile
 
-THREADS = 256
-"""Of a block that runs several kernels."""
+THREADS = (128, 256)
+"""That a block may have."""
+OWN = ((8, 8), (8, 4), (4, 8), (4, 4))
+DEPTHS = (8, 16)
+WARPS = ((1, 8), (2, 4), (4, 2), (1, 4), (2, 2), (1, 2), (2, 1))
+TILES = tuple(Tile(*own, depth, warps) for own, depth, warps in itertools.product(OWN, DEPTHS, WARPS))
+"""Wide, since a block has few rows; shallow, since rows take most of its memory."""
 NEAR = 6
 """Instructions of an element that is read from shared memory and put where tiles read it."""
-TILES = (
-    Tile(8, 8, 8, (1, 8)),
-    Tile(8, 8, 8, (2, 4)),
-    Tile(8, 4, 8, (1, 8)),
-    Tile(8, 4, 8, (2, 4)),
-    Tile(4, 8, 16, (1, 8)),
-    Tile(4, 8, 8, (2, 4)),
-    Tile(4, 4, 16, (1, 8)),
-    Tile(4, 4, 8, (2, 4)),
-    Tile(4, 4, 8, (4, 2)),
-    Tile(8, 8, 8, (2, 2)),
-    Tile(8, 4, 8, (1, 4)),
-    Tile(8, 4, 8, (2, 2)),
-    Tile(4, 4, 8, (1, 4)),
-    Tile(4, 4, 8, (2, 2)),
-    Tile(8, 4, 8, (1, 2)),
-    Tile(4, 4, 8, (1, 2)),
-)
-"""Wide, since a block has few rows; shallow, since rows take most of its memory."""
+OUTPUT = 4
+"""Instructions of an output that is stored."""
+ROUND = 100
+"""Instructions before and after a tile's run through its terms."""
+PART = 1000
+"""Cycles that a block waits at the beginning of each kernel, about."""
+REGISTERS = (64, 128)
+"""Of a thread, without tiles and with them."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +49,13 @@ class Tiled:
     """A contraction; `groups` of a tile's threads run side by side, each with steps of its own in shared memory."""
 
     plan: Plan
+    groups: int
     steps_bytes: int
     """Of one group."""
-    cycles: int
-
-    @property
-    def groups(self) -> int:
-        return THREADS // self.plan.tile.threads
+    issued: int
+    """Cycles in which the block's busiest scheduler issues."""
+    waited: int
+    """Cycles in which it waits for one block, and another may issue."""
 
     @property
     def bytes(self) -> int:
@@ -78,14 +77,74 @@ class Plain:
 Road = Tiled | rows.Plan | elementwise.Plan | Plain
 
 
-def road(kernel: Kernel, carried: frozenset[int], room: int, machine: GpuMachine) -> Road | None:
-    """How a block runs the kernel, which has `room` bytes of shared memory for itself; None where it cannot, or would
-    be slow at it. `carried`: its buffers (positions) that the block's other kernels touch too, and one of them writes."""
+@dataclass(frozen=True)
+class Part:
+    """A kernel, cut for a block of rows, and its buffers (positions) that some kernel of the block writes."""
+
+    kernel: Kernel
+    carried: frozenset[int]
+
+
+def parts_of(step: RowBlocks, kernels: Sequence[Kernel], machine: GpuMachine) -> tuple[Part, ...]:
+    """The kernels of a step's body, which stand beside it, by the functions' roads that suit the machine."""
+    written: set[int] = set()
+    for call, kernel in zip(step.body, kernels, strict=True):
+        written |= {b for b, parameter in zip(call.buffers, kernel.buffers, strict=True) if parameter.writable}
+    return tuple(
+        Part(suited(kernel, machine), frozenset(n for n, buffer in enumerate(call.buffers) if buffer in written))
+        for call, kernel in zip(step.body, kernels, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Roads:
+    """How a block of threads runs its kernels. `resident`: blocks on a multiprocessor at one time."""
+
+    threads: int
+    roads: tuple[Road, ...]
+    shared_bytes: int
+    """What is local, and behind it what the kernels need for themselves."""
+    resident: int
+    cycles: int
+    """Of a multiprocessor, for as many blocks as it holds."""
+
+    @property
+    def text(self) -> str:
+        return "; ".join(each.text for each in self.roads)
+
+
+def chosen(parts: Sequence[Part], local_bytes: int, machine: GpuMachine) -> Roads | None:
+    """The fastest way for a block with so many bytes of local buffers; None where some kernel has no road, or would be
+    slow at it."""
+    made = [_together(parts, local_bytes, threads, machine) for threads in THREADS]
+    found = [each for each in made if each is not None]
+    return min(found, key=lambda each: each.cycles / each.resident, default=None)
+
+
+def _together(parts: Sequence[Part], local_bytes: int, threads: int, machine: GpuMachine) -> Roads | None:
+    room = machine.shared_bytes - local_bytes
+    roads = [road(part.kernel, part.carried, threads, room, machine) for part in parts] if room >= 0 else [None]
+    known = [each for each in roads if each is not None]
+    if len(known) < len(roads):
+        return None
+    tiles = [each for each in known if isinstance(each, Tiled)]
+    shared = local_bytes + max((each.bytes for each in tiles), default=0)
+    registers = machine.register_file // (REGISTERS[bool(tiles)] * threads)
+    resident = max(1, min(machine.resident_bytes // (shared + 1024), registers))
+    issued = sum(_issued(part.kernel, each, machine) for part, each in zip(parts, known, strict=True))
+    waited = sum(each.waited for each in tiles) + PART * len(known)
+    return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited))
+
+
+@functools.lru_cache(maxsize=4096)
+def road(kernel: Kernel, carried: frozenset[int], threads: int, room: int, machine: GpuMachine) -> Road | None:
+    """How a block of so many threads runs the kernel, which has `room` bytes of shared memory for itself; None where it
+    cannot, or would be slow at it."""
     if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or reads_its_output(kernel):
         return None
     contraction = find(kernel)
     if contraction is not None:
-        return _tiled(contraction, carried, room, machine)
+        return _tiled(contraction, carried, threads, room, machine)
     by_rows = rows.plan(kernel)
     if by_rows is not None:
         return replace(by_rows, warps=1) if by_rows.column is None else None
@@ -94,61 +153,59 @@ def road(kernel: Kernel, carried: frozenset[int], room: int, machine: GpuMachine
     return elementwise.plan(kernel) or Plain()
 
 
-def _tiled(contraction: Contraction, carried: frozenset[int], room: int, machine: GpuMachine) -> Tiled | None:
-    """The tile with the least cost that there is room for."""
-    fits = contraction.reduce.dtype.bits == 32 and contraction.absent_in is None
-    if not fits or 0 in contraction.extents or not 8 <= contraction.extents[3] < 1 << 30 or contraction.chain.panel > 4096:
-        return None
-    found: list[tuple[int, int, Tiled]] = []
-    for tile in TILES:
-        whole = Plan(contraction, tile, 1)
-        for count in sorted({whole.panels, 1}):
-            made = Plan(contraction, tile, count, carried)
-            ways = [access(made, side) for side in (0, 1)]
-            if _alike(made) and all(_plain(way) and way.even(made, side) for side, way in enumerate(ways)):
-                tiled = Tiled(made, 2 * sum(way.bytes(made, side) for side, way in enumerate(ways)), _cycles(made, ways, machine))
-                if tiled.bytes <= room:
-                    found.append((tiled.cycles, len(found), tiled))
-    return min(found)[2] if found else None
-
-
-def _alike(made: Plan) -> bool:
-    """Whether groups of threads have the same work, so that all come to the same barriers."""
-    groups, terms = THREADS // made.tile.threads, made.contraction.extents[3]
-    return made.grid % groups == 0 and (made.splits == 1 or terms % (made.panels_per_block * made.panel) == 0)
-
-
-def _plain(way: Access) -> bool:
-    return way.separation is None or not way.separation.tabled
-
-
-def _cycles(made: Plan, ways: list[Access], machine: GpuMachine) -> int:
-    """Of the block: what its busiest scheduler issues, and what it waits."""
-    tile, terms = made.tile, min(made.panels_per_block * made.panel, made.contraction.extents[3])
-    rounds = made.grid * tile.threads // THREADS
-    steps = -(-terms // tile.depth)
-    near = sum(_near_elements(made, side) for side in (0, 1))
-    step = choice.instructions(made, ways) - near * (choice.EVALUATED - NEAR)
-    issued = steps * step + choice.FINISH * math.prod(tile.own) + 600
-    warps = THREADS // WARP // machine.schedulers
-    return rounds * (warps * issued + steps * choice.STALL) + made.totals // THREADS * 8
-
-
-def _near_elements(made: Plan, side: int) -> int:
-    """That a thread brings in a step of an operand that only lies nearer than copies reach."""
-    term = made.contraction.terms[side]
-    carried = isinstance(term, Load) and term.buffer in made.carried
-    return made.tile.block[side] * made.tile.depth // made.tile.threads if carried else 0
-
-
-def cycles(kernel: Kernel, chosen: Road, machine: GpuMachine) -> int:
-    """Of a block that runs the kernel."""
-    if isinstance(chosen, Tiled):
-        return chosen.cycles
-    return issued(kernel, machine) // machine.schedulers // WARP
-
-
 def issued(kernel: Kernel, machine: GpuMachine) -> int:
     """Instructions of all threads, about: each operation is one, and one in f64 as many as it takes times of f32."""
     double = sum(iterations(expr) for expr in commonly(kernel) if expr.dtype is F64)
     return operations(kernel) + double * (machine.f64_cost - 1)
+
+
+def _issued(kernel: Kernel, road: Road, machine: GpuMachine) -> int:
+    if isinstance(road, Tiled):
+        return road.issued
+    return issued(kernel, machine) // (machine.schedulers * WARP)
+
+
+# contractions ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tiled(
+    contraction: Contraction, carried: frozenset[int], threads: int, room: int, machine: GpuMachine
+) -> Tiled | None:
+    """The tile with the least cost that there is room for."""
+    terms, plain = contraction.extents[3], contraction.reduce.dtype.bits == 32 and contraction.absent_in is None
+    if not plain or 0 in contraction.extents or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
+        return None
+    found: list[tuple[int, int, Tiled]] = []
+    for tile in TILES:
+        for count in sorted({Plan(contraction, tile, 1).panels, 1}):
+            made = _planned(Plan(contraction, tile, count, carried), threads, machine)
+            if made is not None and made.bytes <= room:
+                found.append((made.issued + made.waited, len(found), made))
+    return min(found)[2] if found else None
+
+
+def _planned(made: Plan, threads: int, machine: GpuMachine) -> Tiled | None:
+    """None where groups of threads would not have the same work, and come to the same barriers."""
+    tile, terms = made.tile, made.contraction.extents[3]
+    groups = threads // tile.threads
+    if not groups or made.grid % groups or (made.splits > 1 and terms % (made.panels_per_block * made.panel)):
+        return None
+    ways = [access(made, side) for side in (0, 1)]
+    tabled = any(way.separation is not None and way.separation.tabled for way in ways)
+    if tabled or not all(way.even(made, side) for side, way in enumerate(ways)):
+        return None
+    rounds, steps = made.grid // groups, -(-min(made.panels_per_block * made.panel, terms) // tile.depth)
+    tiles = steps * _step(made, ways) + OUTPUT * math.prod(tile.own) + ROUND
+    joining = made.totals // threads * 8
+    shared = 2 * sum(way.bytes(made, side) for side, way in enumerate(ways))
+    warps = threads // WARP / machine.schedulers
+    return Tiled(made, groups, shared, int(warps * (rounds * tiles + joining)), rounds * steps * choice.STALL)
+
+
+def _step(made: Plan, ways: Sequence[Access]) -> int:
+    """Instructions of a thread in a step."""
+    near = 0
+    for side, term in enumerate(made.contraction.terms):
+        if isinstance(term, Load) and term.buffer in made.carried:
+            near += made.tile.block[side] * made.tile.depth // made.tile.threads
+    return choice.instructions(made, ways) - near * (choice.EVALUATED - NEAR)
