@@ -46,5 +46,13 @@ SM_80 = GpuMachine(
     f64_cost=2,
 )
 """Code for compute capability 8.0 and all later ones, in sizes for the SXM forms of H100 and H200."""
-GRAPHICS = replace(SM_80, name="gpu/graphics", multiprocessors=128, f64_cost=64, shared_bytes=96 << 10, memory_bytes=400, resident_bytes=100 << 10)
+GRAPHICS = replace(
+    SM_80,
+    name="gpu/graphics",
+    multiprocessors=128,
+    f64_cost=64,
+    shared_bytes=96 << 10,
+    memory_bytes=400,
+    resident_bytes=100 << 10,
+)
 """The same for chips with one f64 unit to 64 of f32, in sizes for an RTX 4090."""

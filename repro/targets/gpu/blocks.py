@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from repro.errors import InternalError
 from repro.ir.loops import Kernel
-from repro.ir.program import Program
 from repro.ir.types import I64
 from repro.machines import GpuMachine
 from repro.targets.gpu import elementwise, gate, plain, rows
@@ -18,7 +17,7 @@ from repro.targets.gpu.body import GpuBody, Seat, barrier, pieces, special
 from repro.targets.gpu.contraction import Block
 from repro.targets.gpu.joining import Joining
 from repro.targets.gpu.launch import GpuKernel, Launch
-from repro.targets.gpu.steps import Shape, shapes
+from repro.targets.gpu.steps import Shape
 from repro.targets.gpu.within import Plain, Road, Tiled, chosen, parts_of
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val, integer
@@ -28,30 +27,32 @@ NEAR = "@near"
 """All of the block's shared memory."""
 
 
-def codes(program: Program, machine: GpuMachine) -> tuple[GpuKernel, ...]:
-    """The code of each of a program's steps over blocks of rows, as `repro.targets.gpu.steps` numbers them."""
-    return tuple(emit(shape, machine) for shape in shapes(program))
-
-
 def emit(shape: Shape, machine: GpuMachine) -> GpuKernel:
     """The code of a step. Raises InternalError where a block of threads cannot run it."""
     parts = parts_of(shape.step, shape.kernels, machine)
     made = chosen(parts, shape.local_bytes, machine)
     if made is None:
         raise InternalError(f"a block of threads cannot run {shape.text}")
-    entry, lines = _entry(shape), list[str]()
-    declared = {f"{NEAR} = external addrspace(3) global [0 x i8], align 64": None, **entry.declared}
+    declared, lines, meetings = dict[str, None](), list[str](), list[bool]()
     for number, (part, road) in enumerate(zip(parts, made.roads, strict=True)):
-        f = _function(part.kernel, road, made.threads, shape.local_bytes, machine)
+        f, met = _function(part.kernel, road, made.threads, shape.local_bytes, machine)
         declared |= f.declared
+        meetings.append(met)
         head = [f"ptr %b{n}" for n in range(len(part.kernel.buffers))]
         head += [f"i64 %s{n}" for n in range(len(part.kernel.scalars))]
         lines += [f"define internal void @part{number}({', '.join(head)}) alwaysinline nounwind {{"]
         lines += ["entry:", *f.entry, *f.lines, "}"]
+    entry = _entry(shape, meetings)
     attributes = f'nounwind "nvvm.maxntid"="{made.threads}" "nvvm.minctasm"="{made.resident}"'
-    lines += [f"define ptx_kernel void @{shape.symbol}({_parameters(shape)}) {attributes} {{", "entry:", *entry.lines, "}"]
-    once = dict.fromkeys(line for text in declared for line in pieces(text))
-    ptx, llvm = assembly("\n".join([f'target triple = "{machine.triple}"', *once, *lines]) + "\n", machine)
+    lines += [
+        f"define ptx_kernel void @{shape.symbol}({_parameters(shape)}) {attributes} {{",
+        "entry:",
+        *entry.lines,
+        "}",
+    ]
+    once = dict.fromkeys(line for text in declared | entry.declared for line in pieces(text))
+    head = [f'target triple = "{machine.triple}"', f"{NEAR} = external addrspace(3) global [0 x i8], align 64", *once]
+    ptx, llvm = assembly("\n".join([*head, *lines]) + "\n", machine)
     types = frozenset(kind for part in parts for kind in gate.fma_types(part.kernel))
     gate.check_code(f"GPU code {shape.symbol}", types, ptx, llvm)
     launch = Launch(shape.symbol, shape.blocks, made.threads, made.shared_bytes)
@@ -67,8 +68,8 @@ def _parameters(shape: Shape) -> str:
     return ", ".join([*made, *(f"i64 %s{n}" for n in range(shape.depths))])
 
 
-def _entry(shape: Shape) -> Function:
-    """The digits of the block's index, and the kernels one after another."""
+def _entry(shape: Shape, meetings: Sequence[bool]) -> Function:
+    """The digits of the block's index, and the kernels one after another; `meetings`: at whose ends threads meet."""
     f, extents = Function(), shape.step.extents
     index, digits = special(f, "ctaid"), list[Val]()
     for extent in reversed(extents[1:]):
@@ -76,7 +77,7 @@ def _entry(shape: Shape) -> Function:
         index = scalars.binary(f, "udiv", index, integer(extent))
     counters = [*(Val(f"%s{n}", I64) for n in range(shape.depths)), index, *digits]
     for number, call in enumerate(shape.step.body):
-        if number:
+        if number and not meetings[number - 1]:
             barrier(f)
         pointers = [f"ptr {_pointer(shape, buffer)}" for buffer in call.buffers]
         f.line(f"call void @part{number}({', '.join([*pointers, *(counters[d].typed for d in call.scalars)])})")
@@ -96,11 +97,14 @@ def _local(offset: int) -> str:
     return f"addrspacecast (ptr addrspace(3) {_shared(offset)} to ptr)"
 
 
-def _function(kernel: Kernel, road: Road, threads: int, local_bytes: int, machine: GpuMachine) -> Function:
-    f = Function()
+def _function(
+    kernel: Kernel, road: Road, threads: int, local_bytes: int, machine: GpuMachine
+) -> tuple[Function, bool]:
+    """The code of a kernel, and whether threads meet at its end."""
+    f, met = Function(), False
     match road:
         case Tiled():
-            _tiles(f, kernel, road, threads, local_bytes, machine)
+            met = _tiles(f, kernel, road, threads, local_bytes, machine)
         case rows.Plan():
             rows.seated(f, kernel, road, machine, threads)
         case elementwise.Plan():
@@ -108,11 +112,11 @@ def _function(kernel: Kernel, road: Road, threads: int, local_bytes: int, machin
         case Plain():
             plain.seated(f, kernel, machine, threads)
     f.line("ret void")
-    return f
+    return f, met
 
 
-def _tiles(f: Function, kernel: Kernel, chosen: Tiled, threads: int, first: int, machine: GpuMachine) -> None:
-    """The blocks of the contraction's grid, as many at a time as there are groups."""
+def _tiles(f: Function, kernel: Kernel, chosen: Tiled, threads: int, first: int, machine: GpuMachine) -> bool:
+    """The blocks of the contraction's grid, as many at a time as there are groups. Whether threads meet at its end."""
     plan, groups = chosen.plan, chosen.groups
     totals = first + groups * chosen.steps_bytes
     if plan.splits > 1:
@@ -125,18 +129,28 @@ def _tiles(f: Function, kernel: Kernel, chosen: Tiled, threads: int, first: int,
         seat = Seat(f.add(at, group), plan.tile.threads, steps.text)
         Block(GpuBody(f, kernel, machine, seat=seat), kernel, plan).emit()
         f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
+        return ()
+
+    def ordered(at: Val, state: list[Val]) -> Sequence[Val]:
+        """One after another: what steps lie in is used again."""
+        block(at, state)
         barrier(f)
         return ()
 
-    if plan.grid == groups:
-        block(integer(0), [])
+    looped = plan.grid > groups
+    if looped:
+        f.loop(integer(0), integer(plan.grid), groups, (), ordered)
     else:
-        f.loop(integer(0), integer(plan.grid), groups, (), block)
-    if plan.splits > 1:
-        joining = Joining(GpuBody(f, kernel, machine), kernel, plan)
+        block(integer(0), [])
+    if plan.splits == 1:
+        return looped
+    if not looped:
+        barrier(f)
+    joining = Joining(GpuBody(f, kernel, machine), kernel, plan)
 
-        def output(at: Val, _: list[Val]) -> Sequence[Val]:
-            joining.output(at)
-            return ()
+    def output(at: Val, _: list[Val]) -> Sequence[Val]:
+        joining.output(at)
+        return ()
 
-        f.loop(special(f, "tid"), integer(joining.outputs), threads, (), output)
+    f.loop(special(f, "tid"), integer(joining.outputs), threads, (), output)
+    return False

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
-from repro.targets.gpu.steps import calls_of
 from repro.targets.gpu.launch import GpuKernel, Launch
+from repro.targets.gpu.steps import calls_of
 
 MOST_CAPTURED = 20_000
 """Launches of one graph: a counted loop that would make more of them is the host's."""

@@ -25,15 +25,24 @@ from repro.targets.gpu.roads import suited
 from repro.targets.gpu.tiles import WARP
 from repro.targets.gpu.within import Roads, Tiled, chosen, issued, parts_of
 
-LIMITS = Limits(near_bytes=1 << 24, worth_bytes=1 << 20, fewest_blocks=64, even_blocks=64, fewest_rows=16)
-"""What is near is for the estimate to say."""
+WORTH = 1 << 20
+"""Bytes below which nothing is tried."""
 FILLED = (9, 10)
 """The share of fma among the instructions of a contraction alone."""
 
 
-def shaped(program: Program, machine: GpuMachine, limits: Limits = LIMITS, gain: Gain | None = None) -> Program:
+LEAST = 16
+"""A gain below this part is too little for an estimate."""
+
+
+def limits(machine: GpuMachine) -> Limits:
+    """What lies near at one time may be two values of which one is written over the other, or none local."""
+    return Limits(2 * machine.shared_bytes, WORTH, fewest_blocks=64, even_blocks=64, fewest_rows=16)
+
+
+def shaped(program: Program, machine: GpuMachine, given: Limits | None = None, gain: Gain | None = None) -> Program:
     """The program with steps over blocks of rows where the machine gains by them."""
-    formed = row_blocks(program, limits, gain or functools.partial(estimate, machine=machine))
+    formed = row_blocks(program, given or limits(machine), gain or functools.partial(estimate, machine=machine))
     return program if formed is program else _placed(formed, machine)
 
 
@@ -84,11 +93,12 @@ def possible(candidate: Candidate, machine: GpuMachine) -> int:
 @functools.lru_cache(maxsize=4096)
 def estimate(candidate: Candidate, machine: GpuMachine) -> int:
     """Cycles of the whole chip that a candidate saves; 0 where it cannot be had."""
-    made = _fitted(candidate, machine)
+    made = _fitted(candidate, machine) if candidate.local else None
     if made is None:
         return 0
     apart = sum(_apart(kernel, machine) for kernel in candidate.kernels)
-    return max(0, apart - _together(candidate, made.roads, machine))
+    saved = apart - _together(candidate, made.roads, machine)
+    return saved if saved * LEAST >= apart else 0
 
 
 def _fitted(candidate: Candidate, machine: GpuMachine) -> Fitted | None:
@@ -118,10 +128,10 @@ def _together(candidate: Candidate, made: Roads, machine: GpuMachine) -> int:
     """Cycles of all blocks of a step: instructions, bytes from memory or bytes from its cache, whichever is longest."""
     blocks = math.prod(candidate.extents)
     computed = -(-blocks // (machine.multiprocessors * made.resident)) * made.cycles
-    sizes: dict[int, int] = {}
+    moved = 0
     for kernel, call in zip(candidate.kernels, candidate.calls, strict=True):
-        sizes |= {b: p.elements * p.dtype.bytes for b, p in zip(call, kernel.buffers, strict=True)}
-    moved = sum(size for buffer, size in sizes.items() if buffer not in candidate.local)
+        held = zip(call, kernel.buffers, strict=True)
+        moved += sum(p.elements * p.dtype.bytes for buffer, p in held if buffer not in candidate.local)
     columns = [math.prod(each.plan.contraction.extents[2:]) for each in made.roads if isinstance(each, Tiled)]
     cached = blocks * sum(columns) * F32.bytes
     return max(computed, moved // machine.memory_bytes, cached // machine.cache_bytes) + choice.LAUNCH

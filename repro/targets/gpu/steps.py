@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from repro.ir.loops import Kernel
@@ -45,12 +46,19 @@ class Shape:
         lines = [f"blocks {' '.join(map(str, self.step.extents))} arguments {self.arguments} loops {self.depths}"]
         lines += [f"local {offset}" for offset in self.offsets]
         for call, kernel in zip(self.step.body, self.kernels, strict=True):
-            lines.append(f"sha256:{kernel.digest} {' '.join(map(str, call.buffers))} : {' '.join(map(str, call.scalars))}")
+            lines.append(
+                f"sha256:{kernel.digest} {' '.join(map(str, call.buffers))} : {' '.join(map(str, call.scalars))}"
+            )
         return "\n".join(lines)
 
     @property
+    def digest(self) -> str:
+        """sha256 (hex)."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
     def symbol(self) -> str:
-        return f"blocks_{hashlib.sha256(self.text.encode()).hexdigest()[:16]}"
+        return f"blocks_{self.digest[:16]}"
 
 
 def _shape(program: Program, step: RowBlocks) -> tuple[Shape, tuple[int, ...], tuple[int, ...]]:
@@ -69,6 +77,14 @@ def _shape(program: Program, step: RowBlocks) -> tuple[Shape, tuple[int, ...], t
     kernels = tuple(program.kernels[call.kernel] for call in step.body)
     offsets = tuple(program.buffers[buffer].position for buffer in local)
     return Shape(RowBlocks(step.extents, body), kernels, len(buffers), len(loops), offsets), buffers, loops
+
+
+def alone(program: Program) -> frozenset[int]:
+    """The kernels that are called outside of such steps."""
+    calls = Counter(step.kernel for step in walk(program.steps) if isinstance(step, Call))
+    steps = (step for step in walk(program.steps) if isinstance(step, RowBlocks))
+    calls.subtract(call.kernel for step in steps for call in step.body)
+    return frozenset(kernel for kernel, count in calls.items() if count)
 
 
 def shapes(program: Program) -> tuple[Shape, ...]:

@@ -15,7 +15,8 @@ from repro.targets.gpu.interpreter.executable import InterpretedExecutable
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.runtime import DeviceExecutable
 from repro.targets.gpu.shape import shaped
-from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
+from repro.targets.gpu.steps import alone, shapes
+from repro.targets.protocol import INSIDE, CodeTarget, CompiledProgram, Family, Runner
 
 PTX_TYPE = "application/vnd.repro.ptx.v1+text"
 _MARK = b"// blocks of rows\n"
@@ -29,12 +30,12 @@ def _schedule(kernel: Kernel) -> str:
 
 
 def _compile_kernel(text: str, schedule: str, machine: GpuMachine) -> bytes:
-    return emit(text, machine).code
+    return GpuKernel("", (), schedule=INSIDE).code if schedule == INSIDE else emit(text, machine).code
 
 
 def _compile_program(program: Program, schedules: Sequence[str], machine: GpuMachine) -> bytes:
     """The host walks the program's steps: their text, and behind it the code of those over blocks of rows."""
-    return program.text.encode() + b"".join(_MARK + each.code for each in blocks.codes(program, machine))
+    return program.text.encode() + b"".join(_MARK + blocks.emit(shape, machine).code for shape in shapes(program))
 
 
 def _interpret(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> InterpretedExecutable:
@@ -55,7 +56,9 @@ def _code_target(name: str, machine: GpuMachine) -> CodeTarget:
     compile_kernel = functools.partial(_compile_kernel, machine=machine)
     compile_program = functools.partial(_compile_program, machine=machine)
     shape = functools.partial(shaped, machine=machine)
-    return CodeTarget(name, machine.digest, PTX_TYPE, ".ptx", shape, _schedule, compile_kernel, compile_program)
+    return CodeTarget(
+        name, machine.digest, PTX_TYPE, ".ptx", shape, _schedule, compile_kernel, compile_program, apart=alone
+    )
 
 
 def _runners(name: str, code: CodeTarget) -> tuple[Runner, Runner]:

@@ -23,10 +23,10 @@ from repro.ir.program import (
 )
 from repro.ir.types import Array
 from repro.numerics.host_mode import exact_arithmetic
-from repro.targets.gpu.steps import calls_of
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import FaultError, Window
 from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.steps import calls_of
 
 _PATTERN = 0xA5
 """What memory holds before anything is written to it."""
