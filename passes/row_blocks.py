@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise, repeat
+from itertools import pairwise
 
 from passes.plan import plan, plan_local
 from passes.rename import rewritten
@@ -257,7 +257,7 @@ class _Blocks:
         for position, step in enumerate(steps):
             if isinstance(step, Call) and self.counts(step) and self._sole_writer(touching[position]):
                 self._add(groups, steps, touching, position)
-        chosen = {group.members[-1]: group for group in map(self._best, groups, repeat(steps)) if group is not None}
+        chosen = {group.members[-1]: group for each in groups for group in self._worthwhile(each, steps)}
         inside = {member for group in chosen.values() for member in group.members}
         found: list[Step] = []
         for position, step in enumerate(steps):
@@ -347,17 +347,29 @@ class _Blocks:
         few = next((count for count in self.counts(call) if count >= self.limits.fewest_blocks), None)
         return few is not None and call.buffers.index(buffer) in sliced(self.kernel(call), few)
 
-    def _best(self, group: _Group, steps: Sequence[Step]) -> _Group | None:
-        """The group with the count that it is to have; None where it does not pay."""
+    def _worthwhile(self, group: _Group, steps: Sequence[Step]) -> list[_Group]:
+        """What of a group pays, with the counts that it is to have: the group, or where a machine measures gains, as
+        many of its first calls as gain at least half of the most (what they leave each other is memory too), and so on
+        with the rest."""
         calls = [_call(steps[member]) for member in group.members]
-        carried = (self._carried(calls) | self._shared(calls)) if len(calls) > 1 else frozenset[int]()
-        if sum(self.buffers[buffer].nbytes for buffer in carried) < self.limits.worth_bytes:
-            return None
+        if not self._pays(calls):
+            return []
         if self.gain is None:
-            return replace(group, counts=group.counts[:1])
-        gains = [(self.gain(self._candidate(calls, count)), -count) for count in group.counts]
-        most, count = max(gains)
-        return replace(group, counts=(-count,)) if most > 0 else None
+            return [replace(group, counts=group.counts[:1])]
+        found: list[tuple[int, int, int]] = []
+        for size in range(2, len(calls) + 1):
+            common = set(self.counts(calls[0])).intersection(*map(self.counts, calls[1:size]))
+            for count in self._fitting(sorted(common), calls[:size]) if self._pays(calls[:size]) else ():
+                gain = self.gain(self._candidate(calls[:size], count))
+                found += [(size, gain, -count)] if gain > 0 else []
+        most = max((gain for _, gain, _ in found), default=0)
+        size, _, count = max((each for each in found if 2 * each[1] >= most), default=(1, 0, 0))
+        rest = self._worthwhile(replace(group, members=group.members[size:]), steps)
+        return [*([_Group(group.members[:size], (-count,))] if found else []), *rest]
+
+    def _pays(self, calls: Sequence[Call]) -> bool:
+        carried = (self._carried(calls) | self._shared(calls)) if len(calls) > 1 else frozenset[int]()
+        return sum(self.buffers[buffer].nbytes for buffer in carried) >= self.limits.worth_bytes
 
     def _candidate(self, calls: Sequence[Call], count: int) -> Candidate:
         extents = self._extents(calls, count)

@@ -97,9 +97,7 @@ def _local(offset: int) -> str:
     return f"addrspacecast (ptr addrspace(3) {_shared(offset)} to ptr)"
 
 
-def _function(
-    kernel: Kernel, road: Road, threads: int, local_bytes: int, machine: GpuMachine
-) -> tuple[Function, bool]:
+def _function(kernel: Kernel, road: Road, threads: int, local_bytes: int, machine: GpuMachine) -> tuple[Function, bool]:
     """The code of a kernel, and whether threads meet at its end."""
     f, met = Function(), False
     match road:
