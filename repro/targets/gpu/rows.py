@@ -142,6 +142,7 @@ def entry(kernel: Kernel, chosen: Plan, machine: Machine, name: str, workspace: 
 def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads: int) -> None:
     """The kernel by the warps of one block of so many threads, which take a row after another."""
     made = _Rows(f, kernel, chosen, machine)
+    made.over = True
     warp = scalars.binary(f, "udiv", special(f, "tid"), integer(WARP))
     f.loop(warp, integer(chosen.count), threads // WARP, (), lambda row, _: made.row(row))
 
@@ -152,6 +153,8 @@ class _Rows:
         self.team = Team(f, special(f, "tid"), chosen.warps, chosen.column is not None)
         self.body = GpuBody(f, kernel, machine, self.team.emit)
         self.roots = [expr for store in kernel.stores for expr in store.expressions]
+        self.over = False
+        """Whether rows may be written over those that are read."""
 
     def emit(self) -> None:
         f, block = self.f, special(self.f, "ctaid")
@@ -187,6 +190,8 @@ class _Rows:
     def _team(self, bound: dict[Axis, Val], inside: Val | None) -> None:
         f, scope = self.f, Scope(None, bound)
         self.body.hoist(self.roots, scope)
+        if self.over:  # shuffles exchange values, and order no memory
+            f.effect("llvm.nvvm.bar.warp.sync", ["i32"], ["i32 -1"])
         with self.team.apart():
             if inside is None:
                 self._outputs(scope)

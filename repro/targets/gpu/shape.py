@@ -31,6 +31,8 @@ FILLED = (9, 10)
 """The share of fma among the instructions of a contraction alone."""
 
 
+FLIGHT, LATENCY = 32, 800
+"""Bytes from memory that a thread waits for at a time, and for how many cycles."""
 LEAST = 16
 """A gain below this part is too little for an estimate."""
 
@@ -132,6 +134,8 @@ def _together(candidate: Candidate, made: Roads, machine: GpuMachine) -> int:
     for kernel, call in zip(candidate.kernels, candidate.calls, strict=True):
         held = zip(call, kernel.buffers, strict=True)
         moved += sum(p.elements * p.dtype.bytes for buffer, p in held if buffer not in candidate.local)
+    flight = machine.multiprocessors * made.resident * made.threads * FLIGHT
     columns = [math.prod(each.plan.contraction.extents[2:]) for each in made.roads if isinstance(each, Tiled)]
     cached = blocks * sum(columns) * F32.bytes
-    return max(computed, moved // machine.memory_bytes, cached // machine.cache_bytes) + choice.LAUNCH
+    arriving = moved * LATENCY // flight
+    return max(computed, moved // machine.memory_bytes, arriving, cached // machine.cache_bytes) + choice.LAUNCH
