@@ -76,7 +76,12 @@ def emit(kernel: Kernel, chosen: Plan, machine: Machine) -> GpuKernel:
 def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads: int) -> None:
     """The kernel by one block of so many threads."""
     made = _Outputs(GpuBody(f, kernel, machine), kernel, chosen)
-    f.loop(special(f, "tid"), integer(chosen.threads), threads, (), lambda at, _: made.thread(at))
+
+    def outputs(at: Val, _: list[Val]) -> Sequence[Val]:
+        made.thread(at)
+        return ()
+
+    f.loop(special(f, "tid"), integer(chosen.threads), threads, (), outputs)
 
 
 class _Outputs:
@@ -87,7 +92,7 @@ class _Outputs:
         inside = scalars.compare(self.f, "lt", number, integer(self.plan.threads))
         self.f.when(inside, lambda: self.thread(number))
 
-    def thread(self, number: Val) -> Sequence[Val]:
+    def thread(self, number: Val) -> None:
         f, (axis, others, width) = self.f, (self.plan.axis, self.plan.others, self.plan.width)
         group, rest = (scalars.binary(f, how, number, integer(self.plan.groups)) for how in ("urem", "udiv"))
         bound = dict(zip(others, self.body.split(rest, others) if others else (), strict=True))
@@ -105,7 +110,6 @@ class _Outputs:
             whole()
         else:
             f.either(scalars.compare(f, "le", first, integer(axis.extent - width)), whole, rest_of_row)
-        return ()
 
     def _stores(self, scope: Scope) -> Sequence[Val]:
         values = [self.body.value(store.value, scope) for store in self.kernel.stores]

@@ -144,7 +144,12 @@ def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads:
     made = _Rows(f, kernel, chosen, machine)
     made.over = True
     warp = scalars.binary(f, "udiv", special(f, "tid"), integer(WARP))
-    f.loop(warp, integer(chosen.count), threads // WARP, (), lambda row, _: made.row(row))
+
+    def row(number: Val, _: list[Val]) -> Sequence[Val]:
+        made.row(number)
+        return ()
+
+    f.loop(warp, integer(chosen.count), threads // WARP, (), row)
 
 
 class _Rows:
@@ -167,10 +172,9 @@ class _Rows:
             row = f.add(f.scaled(block, self.plan.block // WARP), warp)
             f.when(scalars.compare(f, "lt", row, integer(self.plan.count)), lambda: self.row(row))
 
-    def row(self, number: Val) -> Sequence[Val]:
+    def row(self, number: Val) -> None:
         places = self.body.split(number, self.plan.rows) if self.plan.rows else ()
         self._team(dict(zip(self.plan.rows, places, strict=True)), None)
-        return ()
 
     def _columns(self, block: Val) -> None:
         """32 rows that are neighbours along one axis; a team beyond the last keeps the others company."""
