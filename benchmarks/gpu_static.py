@@ -3,8 +3,9 @@
     python -m benchmarks.gpu_static [--chip sm_80] [--device A100] [--layers 12] [--markdown]
 
 Every kernel of the cases and of training steps is emitted and assembled by ptxas (of a CUDA toolkit, or `make ptxas`).
-The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass). A floor is
-the least time by bytes and operations (repro.targets.gpu.floor): no measurement, and no promise.
+The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass); of a step
+over blocks of rows in each loop of tiles. A floor is the least time by bytes and operations (repro.targets.gpu.floor):
+no measurement, and no promise.
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ from repro.numerics.elementary.value import Value
 from repro.targets.gpu import GpuKernel, blocks, emit, plain
 from repro.targets.gpu.floor import work, work_of_blocks
 from repro.targets.gpu.ptxas import Resources, assemble, installed
-from repro.targets.gpu.sass import Counts, counts, hottest_loop
+from repro.targets.gpu.sass import Counts, counts, inner_loops
 from repro.targets.gpu.shape import shaped
 from repro.targets.gpu.steps import Shape, calls_of, shapes
 
 COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "floor", "bound")
+
+
+TILE = 64
+"""Of fma in a loop, from which on it is one of tiles."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Row:
     digest: str
     code: GpuKernel
     used: tuple[Resources, ...]
-    share: float | None
+    shares: tuple[float, ...]
     floor: float
     bound: str
 
@@ -58,7 +63,7 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         registers = "/".join(str(each.registers) for each in self.used)
-        share = "" if self.share is None else f"{self.share:.1%}"
+        share = "/".join(f"{each:.1%}" for each in self.shares)
         floor = f"{self.floor:.0f} us"
         road = self.code.schedule + "".join(f" shared={e.shared_bytes}" for e in self.code.launches if e.shared_bytes)
         return (self.what, "k_" + self.digest[:8], road, registers, str(self.spilled), share, floor, self.bound)
@@ -70,11 +75,19 @@ def measured(what: str, kernel: Kernel | Shape, ptxas: str, chip: str, device: D
     else:
         code, needed = blocks.emit(kernel, SM_80), work_of_blocks(kernel)
     made = assemble(code.ptx, ptxas, chip)
-    loops = [loop for name in made.entries if (loop := hottest_loop(made.cubin, name)) is not None]
-    best = max(loops, key=lambda loop: loop.fma, default=None)
+    loops = [loop for name in made.entries for loop in inner_loops(made.cubin, name)]
+    tiles = [loop for loop in loops if loop.fma >= TILE] if isinstance(kernel, Shape) else []
+    found = tiles or sorted(loops, key=lambda loop: -loop.fma)[:1]
     used = tuple(made.entries[launch.symbol] for launch in code.launches if launch.symbol in made.entries)
-    share = None if best is None else best.share
-    return Row(what, kernel.digest, code, used, share, needed.seconds(device) * 1e6, needed.bound(device))
+    return Row(
+        what,
+        kernel.digest,
+        code,
+        used,
+        tuple(loop.share for loop in found),
+        needed.seconds(device) * 1e6,
+        needed.bound(device),
+    )
 
 
 def case_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:

@@ -109,6 +109,7 @@ class DeviceExecutable:
                             f"{self.driver.device.name} has too little shared memory for kernel {each.symbol}",
                             found=f"{limit:,} bytes for a block",
                             expected=f"{each.shared_bytes:,}",
+                            next="build --targets gpu/graphics: its blocks need less",
                             exit_code=EXIT_INCOMPLETE,
                         )
                     function = self.driver.function(module, each.symbol, each.shared_bytes)
