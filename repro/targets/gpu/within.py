@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from repro.ir.contraction import Contraction, find
 from repro.ir.dependence import reads_its_output
@@ -118,7 +119,7 @@ def chosen(parts: Sequence[Part], local_bytes: int, machine: GpuMachine) -> Road
     slow at it."""
     made = [_together(parts, local_bytes, threads, machine) for threads in THREADS]
     found = [each for each in made if each is not None]
-    return min(found, key=lambda each: each.cycles / each.resident, default=None)
+    return min(found, key=lambda each: Fraction(each.cycles, each.resident), default=None)
 
 
 def _together(parts: Sequence[Part], local_bytes: int, threads: int, machine: GpuMachine) -> Roads | None:
@@ -198,8 +199,8 @@ def _planned(made: Plan, threads: int, machine: GpuMachine) -> Tiled | None:
     tiles = steps * _step(made, ways) + OUTPUT * math.prod(tile.own) + ROUND
     joining = made.totals // threads * 8
     shared = 2 * sum(way.bytes(made, side) for side, way in enumerate(ways))
-    warps = threads // WARP / machine.schedulers
-    return Tiled(made, groups, shared, int(warps * (rounds * tiles + joining)), rounds * steps * choice.STALL)
+    warps = threads // WARP // machine.schedulers
+    return Tiled(made, groups, shared, warps * (rounds * tiles + joining), rounds * steps * choice.STALL)
 
 
 def _step(made: Plan, ways: Sequence[Access]) -> int:
