@@ -113,6 +113,11 @@ def _weight_gradient(rows: int, outputs: int, inputs: int) -> Case:
     return Case(f"weight gradient {outputs}", what, shapes, build, lambda x, dy: x.t() @ dy, dot=True)
 
 
+def _attention(net: Network, q: str, k: str, v: str) -> str:
+    scores = net.node("MatMul", q, net.node("Transpose", k, perm=[0, 2, 1]))
+    return net.node("MatMul", net.node("Softmax", scores, axis=-1), v)
+
+
 _BIG = (1 << 26,)
 _ROWS = (8192, 768)
 
@@ -135,6 +140,10 @@ CASES: tuple[Case, ...] = (
     Case(
         "convolution", "32 images 56 x 56, 64 to 128 channels, 3 x 3, pad 1",
         {"x": (32, 64, 56, 56), "w": (128, 64, 3, 3)}, _node("Conv", pads=[1] * 4), _functional("conv2d", padding=1),
+    ),
+    Case(
+        "attention", "8 x 12 heads, 1024 tokens of 64", dict.fromkeys("qkv", (96, 1024, 64)),
+        _attention, lambda q, k, v: (q @ k.transpose(1, 2)).softmax(-1) @ v,
     ),
     Case("add", "2^26", {"x": _BIG, "y": _BIG}, _node("Add"), lambda x, y: x + y),
     Case("relu", "2^26", {"x": _BIG}, _node("Relu"), lambda x: x.relu()),

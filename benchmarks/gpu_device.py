@@ -33,8 +33,10 @@ from repro.ir.program import (
 )
 from repro.ir.types import Array
 from repro.machines import SM_80
-from repro.targets.gpu import GpuKernel, Launch, emit
+from repro.targets.gpu import GpuKernel, Launch, codes
 from repro.targets.gpu.driver import default
+from repro.targets.gpu.shape import shaped
+from repro.targets.gpu.steps import calls_of
 
 Launcher = Callable[[Launch, Sequence[Any]], None]
 """Runs one of a kernel's launches on arguments: memory, and integers for scalars."""
@@ -78,7 +80,7 @@ class Cuda:
 
     def load(self, code: GpuKernel) -> Launcher:
         with self.driver.current():
-            module = self.driver.load_module(code.ptx)
+            module = self.driver.load_module(code.ptx) if code.launches else None
             functions = {
                 launch.symbol: self.driver.function(module, launch.symbol, launch.shared_bytes)
                 for launch in code.launches
@@ -133,14 +135,14 @@ class Loaded:
     """A program's kernels and memory on a device; parameters start at values given or at zero."""
 
     def __init__(self, device: Device, program: Program, parameters: Sequence[Array] = ()) -> None:
-        self.device, self.program = device, program
+        self.device, self.program = device, shaped(program, SM_80)
         self.clock: Clock | None = None
         self.times: dict[int, list[float]] = {}
-        self.codes = [emit(kernel, SM_80) for kernel in program.kernels]
+        self.codes, self.blocks = codes(self.program, SM_80), calls_of(self.program)
         self.kernels = [device.load(code) for code in self.codes]
         self.workspace = device.empty(max((code.workspace_bytes for code in self.codes), default=0))
-        self.arena = device.empty(program.arena_bytes)
-        self.buffers = [self._buffer(number, parameters) for number in range(len(program.buffers))]
+        self.arena = device.empty(self.program.arena_bytes)
+        self.buffers = [self._buffer(number, parameters) for number in range(len(self.program.buffers))]
 
     def _buffer(self, number: int, parameters: Sequence[Array]) -> Any:
         buffer = self.program.buffers[number]
@@ -188,7 +190,7 @@ class Loaded:
                     for at in range(step.count):
                         self._steps(step.body, [*counters, at])
                 case RowBlocks():
-                    raise InternalError("this target did not ask for blocks of rows")
+                    self._call(self.blocks[step], counters)
                 case Commit():
                     assert step.refused is None
                     self._steps(step.body, counters)

@@ -3,14 +3,16 @@
     python -m benchmarks.gpu_static [--chip sm_80] [--device A100] [--layers 12] [--markdown]
 
 Every kernel of the cases and of training steps is emitted and assembled by ptxas (of a CUDA toolkit, or `make ptxas`).
-The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass). A floor is
-the least time by bytes and operations (repro.targets.gpu.floor): no measurement, and no promise.
+The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass); of a step
+over blocks of rows in each loop of tiles. A floor is the least time by bytes and operations (repro.targets.gpu.floor):
+no measurement, and no promise.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,29 +23,36 @@ from benchmarks.gpu_cases import CASES, GPT, convolution_step, gpt_step
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.loops import BufferParameter, Expr, Kernel, Rarely, Store, apply, const, load
-from repro.ir.program import Call, Program, walk
+from repro.ir.program import Call, Program, RowBlocks, walk
 from repro.ir.types import F32
 from repro.machines import SM_80
 from repro.machines.devices import DEVICES, Device
 from repro.numerics.elementary import FUNCTIONS, single
 from repro.numerics.elementary.value import Value
-from repro.targets.gpu import GpuKernel, emit, plain
-from repro.targets.gpu.floor import work
+from repro.targets.gpu import GpuKernel, blocks, emit, plain
+from repro.targets.gpu.floor import work, work_of_blocks
 from repro.targets.gpu.ptxas import Resources, assemble, installed
-from repro.targets.gpu.sass import Counts, counts, hottest_loop
+from repro.targets.gpu.sass import Counts, counts, inner_loops
+from repro.targets.gpu.shape import shaped
+from repro.targets.gpu.steps import Shape, calls_of, shapes
 
 COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "floor", "bound")
 
 
+TILE = 64
+"""Of fma in a loop, from which on it is one of tiles."""
+
+
 @dataclass(frozen=True)
 class Row:
-    """One kernel: how it is run, what its hottest entry takes, and its floor in microseconds."""
+    """One kernel, or a step over blocks of rows: how it is run, what its hottest entry takes, and its floor in
+    microseconds."""
 
     what: str
-    kernel: Kernel
+    digest: str
     code: GpuKernel
     used: tuple[Resources, ...]
-    share: float | None
+    shares: tuple[float, ...]
     floor: float
     bound: str
 
@@ -54,25 +63,36 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         registers = "/".join(str(each.registers) for each in self.used)
-        share = "" if self.share is None else f"{self.share:.1%}"
-        name, floor = "k_" + self.kernel.digest[:8], f"{self.floor:.0f} us"
-        return (self.what, name, self.code.schedule, registers, str(self.spilled), share, floor, self.bound)
+        share = "/".join(f"{each:.1%}" for each in self.shares)
+        floor = f"{self.floor:.0f} us"
+        road = self.code.schedule + "".join(f" shared={e.shared_bytes}" for e in self.code.launches if e.shared_bytes)
+        return (self.what, "k_" + self.digest[:8], road, registers, str(self.spilled), share, floor, self.bound)
 
 
-def measured(what: str, kernel: Kernel, ptxas: str, chip: str, device: Device) -> Row:
-    code = emit(kernel, SM_80)
+def measured(what: str, kernel: Kernel | Shape, ptxas: str, chip: str, device: Device) -> Row:
+    if isinstance(kernel, Kernel):
+        code, needed = emit(kernel, SM_80), work(kernel)
+    else:
+        code, needed = blocks.emit(kernel, SM_80), work_of_blocks(kernel)
     made = assemble(code.ptx, ptxas, chip)
-    loops = [loop for name in made.entries if (loop := hottest_loop(made.cubin, name)) is not None]
-    best = max(loops, key=lambda loop: loop.fma, default=None)
-    needed = work(kernel)
+    loops = [loop for name in made.entries for loop in inner_loops(made.cubin, name)]
+    tiles = [loop for loop in loops if loop.fma >= TILE] if isinstance(kernel, Shape) else []
+    found = tiles or sorted(loops, key=lambda loop: -loop.fma)[:1]
     used = tuple(made.entries[launch.symbol] for launch in code.launches if launch.symbol in made.entries)
-    share = None if best is None else best.share
-    return Row(what, kernel, code, used, share, needed.seconds(device) * 1e6, needed.bound(device))
+    return Row(
+        what,
+        kernel.digest,
+        code,
+        used,
+        tuple(loop.share for loop in found),
+        needed.seconds(device) * 1e6,
+        needed.bound(device),
+    )
 
 
 def case_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
     for case in CASES:
-        for kernel in case.program().kernels:
+        for _, kernel in launched(shaped(case.program(), SM_80)):
             yield measured(f"{case.name}: {case.what}", kernel, ptxas, chip, device)
 
 
@@ -85,14 +105,23 @@ def convolution_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
             yield measured(f"{batch} of {rows} x {columns}, K = {terms}", kernel, ptxas, chip, device)
 
 
-def step_rows(program: Program, ptxas: str, chip: str, device: Device) -> list[tuple[int, Row]]:
-    """Calls of each kernel of a program, and the kernel; those with the most time in their floors first."""
-    calls = [0] * len(program.kernels)
+def launched(program: Program) -> list[tuple[int, Kernel | Shape]]:
+    """What the host of a program launches, and how often: kernels by themselves, then steps over blocks of rows."""
+    of, calls, inside = calls_of(program), Counter[int](), Counter[int]()
     for step in walk(program.steps):
-        if isinstance(step, Call):
+        if isinstance(step, RowBlocks):
+            calls[of[step].kernel] += 1
+            inside.update(call.kernel for call in step.body)
+        elif isinstance(step, Call):
             calls[step.kernel] += 1
-    rows = [measured("", kernel, ptxas, chip, device) for kernel in program.kernels]
-    return sorted(zip(calls, rows, strict=True), key=lambda pair: -pair[0] * pair[1].floor)
+    known: list[Kernel | Shape] = [*program.kernels, *shapes(program)]
+    return [(calls[n] - inside[n], each) for n, each in enumerate(known) if calls[n] > inside[n]]
+
+
+def step_rows(program: Program, ptxas: str, chip: str, device: Device) -> list[tuple[int, Row]]:
+    """What a program launches, and how often; that with the most time in its floors first."""
+    rows = [(calls, measured("", kernel, ptxas, chip, device)) for calls, kernel in launched(program)]
+    return sorted(rows, key=lambda pair: -pair[0] * pair[1].floor)
 
 
 ELEMENTS = 1 << 26
@@ -157,7 +186,9 @@ def main(words: list[str]) -> int:
     steps = [row.cells for row in convolution_rows(ptxas, chip, device)]
     show("a training step of two convolutions: its contractions", steps, options.markdown)
     show("elementary functions, 2^26 elements", list(road_rows(ptxas)), options.markdown, ROADS)
-    step = step_rows(gpt_step({**GPT, "layers": options.layers}).program, ptxas, chip, device)
+    apart = gpt_step({**GPT, "layers": options.layers}).program
+    program = shaped(apart, SM_80)
+    step = step_rows(program, ptxas, chip, device)
     shown = [(f"{calls} calls", *row.cells[1:]) for calls, row in step[: options.most]]
     title = f"GPT step, {options.layers} layers: the {len(shown)} kernels with most in their floors"
     show(title, shown, options.markdown)
@@ -165,7 +196,8 @@ def main(words: list[str]) -> int:
     spilled = [row.cells[1] for _, row in step if row.spilled]
     count = sum(calls for calls, _ in step)
     sys.stdout.write(f"\n{len(step)} kernels, {count} calls; floors add up to {total:.1f} ms on {device.name}; ")
-    sys.stdout.write(f"kernels that spill: {', '.join(spilled) or 'none'}\n")
+    sys.stdout.write(f"kernels that spill: {', '.join(spilled) or 'none'}; ")
+    sys.stdout.write(f"temporaries {program.arena_bytes / 1e6:.0f} MB, {apart.arena_bytes / 1e6:.0f} MB apart\n")
     return 0
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -49,6 +49,30 @@ class Limits:
     """Fewer than these are to be a multiple of four, so that two and four threads have equal shares."""
     fewest_rows: int = 32
     """Rows of a contraction that are worth packing its columns for."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Calls that may run in blocks, at one count of them. Buffers are numbered by first use in the calls."""
+
+    kernels: tuple[Kernel, ...]
+    """Of the calls, whole."""
+    calls: tuple[tuple[int, ...], ...]
+    """The buffers of each."""
+    local: frozenset[int]
+    extents: tuple[int, ...]
+
+    def positions(self, call: int) -> frozenset[int]:
+        """Those of a call's buffers that are local."""
+        return frozenset(place for place, buffer in enumerate(self.calls[call]) if buffer in self.local)
+
+    def cut(self) -> tuple[Kernel, ...]:
+        """The kernels for one block."""
+        return tuple(cut(kernel, self.extents, self.positions(at)) for at, kernel in enumerate(self.kernels))
+
+
+Gain = Callable[[Candidate], int]
+"""What is gained by a candidate, in any unit; 0: it cannot be had, or is not worth it."""
 
 
 # ── cutting one kernel ──────────────────────────────────────────────────────────────────────────────
@@ -199,11 +223,13 @@ class _Group:
     counts: tuple[int, ...]
 
 
-def row_blocks(program: Program, limits: Limits) -> Program:
+def row_blocks(program: Program, limits: Limits, gain: Gain | None = None) -> Program:
     """The program with calls run in blocks of rows where that pays; itself where none does, or where it would take more
     memory: calls that wait for others keep what they read alive, and a budget may have been met.
+
+    Calls are run in as few blocks as limits allow, or in as many as gain most where a machine has a measure of that.
     """
-    made = _Blocks(program, limits)
+    made = _Blocks(program, limits, gain)
     steps = made.sequence(program.steps, 0)
     if steps == program.steps:
         return program
@@ -217,8 +243,8 @@ def row_blocks(program: Program, limits: Limits) -> Program:
 
 
 class _Blocks:
-    def __init__(self, program: Program, limits: Limits) -> None:
-        self.program, self.limits = program, limits
+    def __init__(self, program: Program, limits: Limits, gain: Gain | None) -> None:
+        self.program, self.limits, self.gain = program, limits, gain
         self.kernels, self.buffers = list(program.kernels), list(program.buffers)
         steps = list(walk(program.steps))
         self.uses = Counter(buffer for step in steps for buffer, _ in touched_itself(program, step))
@@ -231,7 +257,7 @@ class _Blocks:
         for position, step in enumerate(steps):
             if isinstance(step, Call) and self.counts(step) and self._sole_writer(touching[position]):
                 self._add(groups, steps, touching, position)
-        chosen = {group.members[-1]: group for group in groups if self._pays(group, steps)}
+        chosen = {group.members[-1]: group for each in groups for group in self._worthwhile(each, steps)}
         inside = {member for group in chosen.values() for member in group.members}
         found: list[Step] = []
         for position, step in enumerate(steps):
@@ -321,30 +347,58 @@ class _Blocks:
         few = next((count for count in self.counts(call) if count >= self.limits.fewest_blocks), None)
         return few is not None and call.buffers.index(buffer) in sliced(self.kernel(call), few)
 
-    def _pays(self, group: _Group, steps: Sequence[Step]) -> bool:
+    def _worthwhile(self, group: _Group, steps: Sequence[Step]) -> list[_Group]:
+        """What of a group pays, with the counts that it is to have: the group, or where a machine measures gains, as
+        many of its first calls as gain at least half of the most (what they leave each other is memory too), and so on
+        with the rest."""
         calls = [_call(steps[member]) for member in group.members]
+        if not self._pays(calls):
+            return []
+        if self.gain is None:
+            return [replace(group, counts=group.counts[:1])]
+        found: list[tuple[int, int, int]] = []
+        for size in range(2, len(calls) + 1):
+            common = set(self.counts(calls[0])).intersection(*map(self.counts, calls[1:size]))
+            for count in self._fitting(sorted(common), calls[:size]) if self._pays(calls[:size]) else ():
+                gain = self.gain(self._candidate(calls[:size], count))
+                found += [(size, gain, -count)] if gain > 0 else []
+        most = max((gain for _, gain, _ in found), default=0)
+        size, _, count = max((each for each in found if 2 * each[1] >= most), default=(1, 0, 0))
+        rest = self._worthwhile(replace(group, members=group.members[size:]), steps)
+        return [*([_Group(group.members[:size], (-count,))] if found else []), *rest]
+
+    def _pays(self, calls: Sequence[Call]) -> bool:
         carried = (self._carried(calls) | self._shared(calls)) if len(calls) > 1 else frozenset[int]()
         return sum(self.buffers[buffer].nbytes for buffer in carried) >= self.limits.worth_bytes
+
+    def _candidate(self, calls: Sequence[Call], count: int) -> Candidate:
+        extents = self._extents(calls, count)
+        assert extents is not None
+        numbers = {b: n for n, b in enumerate(dict.fromkeys(buffer for call in calls for buffer in call.buffers))}
+        local = frozenset(numbers[buffer] for buffer in self._locals(calls))
+        own = tuple(tuple(numbers[buffer] for buffer in call.buffers) for call in calls)
+        return Candidate(tuple(map(self.kernel, calls)), own, local, extents)
 
     # forming ────────────────────────────────────────────────────────────────────────────────────────
 
     def _formed(self, group: _Group, calls: Sequence[Call], depth: int) -> RowBlocks:
-        """The calls at the least of their counts."""
-        count = group.counts[0]
-        extents = self._extents(calls, count)
-        assert extents is not None
-        mine = Counter(buffer for call in calls for buffer in call.buffers)
-        local = {buffer for buffer in self._carried(calls) if self._local(buffer, mine, calls)}
+        """The calls at the count of their group."""
+        (count,) = group.counts
+        candidate, local = self._candidate(calls, count), self._locals(calls)
+        extents, kernels = candidate.extents, candidate.cut()
         body: list[Call] = []
-        for call in calls:
-            positions = frozenset(place for place, buffer in enumerate(call.buffers) if buffer in local)
-            self.kernels.append(cut(self.kernel(call), extents, positions))
+        for call, kernel in zip(calls, kernels, strict=True):
+            self.kernels.append(kernel)
             digits = tuple(range(depth, depth + len(extents)))
             body.append(Call(len(self.kernels) - 1, call.buffers, (*call.scalars, *digits)))
         for buffer in local:
             held = self.buffers[buffer]
             self.buffers[buffer] = replace(held, elements=held.elements // count, role=LOCAL, position=0)
         return RowBlocks(extents, tuple(body))
+
+    def _locals(self, calls: Sequence[Call]) -> frozenset[int]:
+        mine = Counter(buffer for call in calls for buffer in call.buffers)
+        return frozenset(buffer for buffer in self._carried(calls) if self._local(buffer, mine, calls))
 
     def _local(self, buffer: int, mine: Counter[int], calls: Sequence[Call]) -> bool:
         """Whether a value is a block's own affair: a temporary that these calls alone touch, the first filling it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache as memoise
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
-from repro.targets.protocol import CodeTarget, CompiledProgram
+from repro.targets.protocol import INSIDE, CodeTarget, CompiledProgram
 
 Progress = Callable[[str, int, int], None]
 
@@ -37,7 +38,9 @@ def compile_programs(
     processes can change a byte."""
     shaped = [(target, target.shape(program)) for target, program in wanted]
     scheduled = [
-        (target, kernel, _schedule(kernel, target, tuning)) for target, each in shaped for kernel in each.kernels
+        (target, kernel, schedule)
+        for target, each in shaped
+        for kernel, schedule in zip(each.kernels, _schedules(each, target, tuning), strict=True)
     ]
     objects = iter(compile_kernels(scheduled, cache, progress))
     schedules = (schedule for _, _, schedule in scheduled)
@@ -50,8 +53,10 @@ def compile_programs(
     return made
 
 
-def _schedule(kernel: Kernel, target: CodeTarget, tuning: Tuning | None) -> str:
-    return target.schedule(kernel) if tuning is None else tuning.schedule(target, kernel)
+def _schedules(program: Program, target: CodeTarget, tuning: Tuning | None) -> list[str]:
+    apart = frozenset(range(len(program.kernels))) if target.apart is None else target.apart(program)
+    chosen = target.schedule if tuning is None else partial(tuning.schedule, target)
+    return [chosen(kernel) if number in apart else INSIDE for number, kernel in enumerate(program.kernels)]
 
 
 def compile_kernels(

@@ -30,8 +30,8 @@ ROUNDS = 7
 class Profiled(Protocol):
     """An executable that can time its kernels."""
 
-    def kernel_seconds(self, inputs: Sequence[Array]) -> Mapping[int, float]:
-        """Seconds of all calls of each kernel, by position, in one run."""
+    def kernel_seconds(self, inputs: Sequence[Array]) -> Mapping[str, float]:
+        """Seconds of all calls of each kernel, by digest, in one run."""
         ...
 
 
@@ -134,8 +134,7 @@ def _measured(artifact: LoadedArtifact, name: str, runner: Runner) -> tuple[dict
         "nanoseconds": round(statistics.median(seconds) * 1e9),
         "rounds": ROUNDS,
     }
-    named = {f"sha256:{compiled.program.kernels[number].digest}": round(t * 1e9) for number, t in times.items()}
-    return run, dict(named)
+    return run, {f"sha256:{digest}": round(t * 1e9) for digest, t in times.items()}
 
 
 def _compare(golden: GoldenRun, found: Mapping[str, str]) -> None:
@@ -150,5 +149,5 @@ def _seconds(session: sessions.Session, inputs: Mapping[str, Array]) -> float:
     return time.perf_counter() - start
 
 
-def _kernels(executable: Executable, inputs: Sequence[Array]) -> Mapping[int, float]:
+def _kernels(executable: Executable, inputs: Sequence[Array]) -> Mapping[str, float]:
     return executable.kernel_seconds(inputs) if isinstance(executable, Profiled) else {}

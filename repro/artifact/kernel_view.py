@@ -106,7 +106,7 @@ def _gpu(
         "ptx": made.ptx,
         "launches": [asdict(launch) for launch in made.launches],
         "workspace_bytes": made.workspace_bytes,
-        "assembled": None if ptxas is None else _assembled(made, ptxas),
+        "assembled": None if ptxas is None or not made.ptx else _assembled(made, ptxas),
         "floor": {
             "device": device.name,
             "bytes": needed.bytes,

@@ -20,6 +20,14 @@ class GpuMachine(Machine):
     """Times as long as an operation in f32 that one in f64 takes."""
     schedulers: int = 4
     register_file: int = 65536
+    shared_bytes: int = 160 << 10
+    """Of shared memory that one block of threads may have."""
+    memory_bytes: int = 1900
+    """That come from memory in a cycle."""
+    cache_bytes: int = 3000
+    """That come from the second-level cache in a cycle."""
+    resident_bytes: int = 228 << 10
+    """Of shared memory that all blocks on a multiprocessor have together."""
 
 
 SM_80 = GpuMachine(
@@ -38,5 +46,13 @@ SM_80 = GpuMachine(
     f64_cost=2,
 )
 """Code for compute capability 8.0 and all later ones, in sizes for the SXM forms of H100 and H200."""
-GRAPHICS = replace(SM_80, name="gpu/graphics", multiprocessors=128, f64_cost=64)
+GRAPHICS = replace(
+    SM_80,
+    name="gpu/graphics",
+    multiprocessors=128,
+    f64_cost=64,
+    shared_bytes=96 << 10,
+    memory_bytes=400,
+    resident_bytes=100 << 10,
+)
 """The same for chips with one f64 unit to 64 of f32, in sizes for an RTX 4090."""

@@ -21,6 +21,10 @@ REFERENCE = "reference"
 """The name under which the reference runs an entry's graph: it takes no program and no code, so it is no `Runner`."""
 
 
+INSIDE = "inside the program"
+"""The schedule of a kernel without code of its own."""
+
+
 class Executable(Protocol):
     """A program that can be run again and again on flat storage arrays, by position, with state between runs."""
 
@@ -97,6 +101,9 @@ class CodeTarget:
     """From a program and its kernels' schedules to the code that calls them."""
     choices: Choices | None = None
     """What may be tuned; None: each kernel has the one schedule."""
+    apart: Callable[[Program], frozenset[int]] | None = None
+    """The kernels of a program that have code of their own; None: all. That of the others is the program's, and their
+    schedule is `INSIDE`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,7 @@ def access(plan: Plan, side: int) -> Access:
     """Of the rows' (side 0) or the columns' (side 1) operand."""
     term, terms, lines = plan.contraction.terms[side], plan.contraction.reduce.axes, plan.axes(side)
     by_term = _run(term, terms, lines) > _run(term, lines, terms)
-    if not isinstance(term, Load) or term.dtype is BOOL:
+    if not isinstance(term, Load) or term.dtype is BOOL or term.buffer in plan.carried:
         return Access(None, by_term, 1)
     present = plan.contraction.reduce.present if plan.contraction.absent_in == side else None
     separation = separate(term, present, lines, terms)

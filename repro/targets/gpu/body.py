@@ -20,11 +20,30 @@ from repro.targets.llvm.toolchain import assembly
 WARP = 32
 
 
+@dataclass(frozen=True)
+class Seat:
+    """Where tiles run that share a block of threads with other kernels: as block `number` of a grid of their own, by
+    `threads` threads side by side, with their operands' steps at an address in shared memory."""
+
+    number: Val
+    threads: int
+    steps: str
+
+
 class GpuBody(Body):
     """Expressions of a kernel; a remainder of floats is computed exactly."""
 
-    def __init__(self, f: Function, kernel: Kernel, machine: Machine, reducer: ReduceEmitter = reductions.emit) -> None:
+    def __init__(
+        self,
+        f: Function,
+        kernel: Kernel,
+        machine: Machine,
+        reducer: ReduceEmitter = reductions.emit,
+        seat: Seat | None = None,
+    ) -> None:
         super().__init__(f, kernel, reducer, machine)
+        self.seat = seat
+        """None: the block of threads is the kernel's alone."""
 
     def split(self, flat: Val, axes: Sequence[Axis]) -> list[Val]:
         """Division of 32 bits costs a fraction of that of 64."""
@@ -152,7 +171,7 @@ def _module(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspac
     declared: dict[str, None] = {}
     for entry in entries:
         declared |= entry.function.declared
-    once = dict.fromkeys(line for text in declared for line in _pieces(text))
+    once = dict.fromkeys(line for text in declared for line in pieces(text))
     parameters = [_pointer(number, buffer.writable) for number, buffer in enumerate(kernel.buffers)]
     parameters += [f"i64 %s{number}" for number in range(len(kernel.scalars))]
     if workspace:
@@ -165,7 +184,7 @@ def _module(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspac
     return "\n".join(lines) + "\n"
 
 
-def _pieces(text: str) -> list[str]:
+def pieces(text: str) -> list[str]:
     """A definition comes with the declarations it needs, which others may need too."""
     head, found, rest = text.partition("define ")
     return [*head.splitlines(), *([found + rest] if found else [])]

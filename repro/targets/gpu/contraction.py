@@ -33,7 +33,7 @@ from repro.targets.llvm.text import Function, Val, integer
 def emit(kernel: Kernel, plan: Plan, machine: GpuMachine) -> GpuKernel:
     """The code of a kernel in tiles."""
     f = Function()
-    made = _Block(GpuBody(f, kernel, machine), kernel, plan)
+    made = Block(GpuBody(f, kernel, machine), kernel, plan)
     made.emit()
     f.line("ret void")
     threads = plan.tile.threads
@@ -53,7 +53,7 @@ def small(value: int) -> Val:
     return integer(value, I32)
 
 
-class _Block:
+class Block:
     """The code of one block of threads."""
 
     def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan) -> None:
@@ -69,7 +69,9 @@ class _Block:
         self.copied = any(side.copies is not None for side in self.sides)
         self.bytes = sum(side.share.bytes for side in self.sides)
         """Of shared memory, for one step of both operands."""
-        self.f.declared[f"@steps = internal addrspace(3) global [{2 * self.bytes} x i8] undef, align 16"] = None
+        self.steps = "@steps" if body.seat is None else body.seat.steps
+        if body.seat is None:
+            self.f.declared[f"@steps = internal addrspace(3) global [{2 * self.bytes} x i8] undef, align 16"] = None
         self.outputs = plan.tile.rows * plan.tile.columns
         self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
 
@@ -162,7 +164,7 @@ class _Block:
     def _area(self, side: int, half: Val) -> str:
         """The address of an operand's step in a half of the shared memory."""
         place = self.f.add(half, small(self.sides[0].share.bytes)) if side else half
-        return self.f.let(f"getelementptr inbounds i8, ptr addrspace(3) @steps, {place.typed}", I64).text
+        return self.f.let(f"getelementptr inbounds i8, ptr addrspace(3) {self.steps}, {place.typed}", I64).text
 
     def _fetch(self, step: Step, half: Val) -> list[list[Val]]:
         ready = [side.ready(step) for side in self.sides]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from repro.ir.loops import Apply, Axis, Expr, Kernel, Load, Reduce
 from repro.machines import Machine
-from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width
+from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width, special
 from repro.targets.gpu.floor import commonly
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
@@ -73,15 +73,26 @@ def emit(kernel: Kernel, chosen: Plan, machine: Machine) -> GpuKernel:
     return GpuKernel(ptx, (launch,), schedule=chosen.text)
 
 
+def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads: int) -> None:
+    """The kernel by one block of so many threads."""
+    made = _Outputs(GpuBody(f, kernel, machine), kernel, chosen)
+
+    def outputs(at: Val, _: list[Val]) -> Sequence[Val]:
+        made.thread(at)
+        return ()
+
+    f.loop(special(f, "tid"), integer(chosen.threads), threads, (), outputs)
+
+
 class _Outputs:
     def __init__(self, body: GpuBody, kernel: Kernel, chosen: Plan) -> None:
         self.body, self.f, self.kernel, self.plan = body, body.f, kernel, chosen
 
     def emit(self, number: Val) -> None:
         inside = scalars.compare(self.f, "lt", number, integer(self.plan.threads))
-        self.f.when(inside, lambda: self._thread(number))
+        self.f.when(inside, lambda: self.thread(number))
 
-    def _thread(self, number: Val) -> None:
+    def thread(self, number: Val) -> None:
         f, (axis, others, width) = self.f, (self.plan.axis, self.plan.others, self.plan.width)
         group, rest = (scalars.binary(f, how, number, integer(self.plan.groups)) for how in ("urem", "udiv"))
         bound = dict(zip(others, self.body.split(rest, others) if others else (), strict=True))

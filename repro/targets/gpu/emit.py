@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
+from repro.ir.program import Program
 from repro.machines import GpuMachine
-from repro.targets.gpu import choice, contraction, elementwise, plain, rows, scatter
+from repro.targets.gpu import blocks, choice, contraction, elementwise, plain, rows, scatter
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.roads import suited
+from repro.targets.gpu.steps import alone, shapes
+
+
+def codes(program: Program, machine: GpuMachine) -> tuple[GpuKernel, ...]:
+    """The code of a program's kernels, and behind it that of its steps over blocks of rows; a kernel that is called in
+    those alone has none."""
+    apart = alone(program)
+    own = (emit(k, machine) if n in apart else GpuKernel("", ()) for n, k in enumerate(program.kernels))
+    return (*own, *(blocks.emit(shape, machine) for shape in shapes(program)))
 
 
 def emit(kernel: Kernel | str, machine: GpuMachine) -> GpuKernel:

@@ -10,6 +10,7 @@ from repro.ir.loops import Apply, Axis, Expr, Kernel, Load, Rarely, Reduce
 from repro.ir.types import F32, F64, DType
 from repro.ir.work import iterations
 from repro.machines.devices import Device
+from repro.targets.gpu.steps import Shape
 
 _MOVES = ("select", "bitcast", "convert", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge", "min", "max")
 """Operations that data sheets do not count."""
@@ -50,6 +51,17 @@ def work(kernel: Kernel) -> Work:
             buffer = kernel.buffers[number]
             moved += min(count, buffer.elements) * buffer.dtype.bytes
     return Work(moved, counts[F32], counts[F64])
+
+
+def work_of_blocks(shape: Shape) -> Work:
+    """Of a step over blocks of rows: what is local moves no bytes, and nothing else moves more than once."""
+    parts = [work(kernel) for kernel in shape.kernels]
+    sizes: dict[int, int] = {}
+    for call, kernel in zip(shape.step.body, shape.kernels, strict=True):
+        sizes |= {b: p.elements * p.dtype.bytes for b, p in zip(call.buffers, kernel.buffers, strict=True)}
+    moved = sum(size for buffer, size in sizes.items() if buffer < shape.arguments)
+    f32, f64 = sum(part.f32 for part in parts), sum(part.f64 for part in parts)
+    return Work(moved, shape.blocks * f32, shape.blocks * f64)
 
 
 def commonly(kernel: Kernel) -> Iterator[Expr]:

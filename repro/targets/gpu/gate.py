@@ -31,7 +31,11 @@ _FLAGS = re.compile(r"\bf(?:add|sub|mul|div|rem|neg|cmp|ma)\b.*?\b(fast|reassoc|
 
 def check(kernel: Kernel, ptx: str, llvm: str) -> None:
     """Raises InternalError that names the kernel, where its PTX breaks a rule; `llvm` is the code it was made of."""
-    name = f"GPU kernel k_{kernel.digest[:16]}"
+    check_code(f"GPU kernel k_{kernel.digest[:16]}", fma_types(kernel), ptx, llvm)
+
+
+def check_code(name: str, fma: frozenset[DType], ptx: str, llvm: str) -> None:
+    """The same for code of several kernels, which have an fma in the types given."""
     for pattern, what in _FORBIDDEN:
         found = re.search(f".*{pattern}.*", ptx)
         if found:
@@ -43,7 +47,7 @@ def check(kernel: Kernel, ptx: str, llvm: str) -> None:
     flag = _FLAGS.search(llvm)
     if flag:
         raise InternalError(f"{name} has a fast-math flag: {flag.group(0)}")
-    _check_fma(kernel, name, ptx, llvm)
+    _check_fma(name, fma, ptx, llvm)
 
 
 def fma_types(kernel: Kernel) -> frozenset[DType]:
@@ -55,8 +59,7 @@ def fma_types(kernel: Kernel) -> frozenset[DType]:
     return frozenset(found)
 
 
-def _check_fma(kernel: Kernel, name: str, ptx: str, llvm: str) -> None:
-    stated = fma_types(kernel)
+def _check_fma(name: str, stated: frozenset[DType], ptx: str, llvm: str) -> None:
     for dtype in (F32, F64):
         found = _ROUNDED.findall(ptx).count(dtype.name)
         wanted = sum(int(width or 1) for width, kind in _LLVM_FMA.findall(llvm) if kind == dtype.name)

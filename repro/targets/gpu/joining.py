@@ -23,29 +23,29 @@ BLOCK = 256
 def joining_entry(kernel: Kernel, plan: Plan, machine: Machine) -> tuple[Entry, Launch]:
     """One thread for each output."""
     f = Function()
-    _Joining(GpuBody(f, kernel, machine), kernel, plan).emit()
+    made = Joining(GpuBody(f, kernel, machine), kernel, plan)
+    number = global_thread(f, BLOCK, made.outputs)
+    f.when(scalars.compare(f, "lt", number, integer(made.outputs)), lambda: made.output(number))
     f.line("ret void")
     name = f"{symbol(kernel)}_join"
-    batch, rows, columns, _ = plan.contraction.extents
-    return Entry(name, f, BLOCK), Launch(name, blocks_for(batch * rows * columns, BLOCK), BLOCK)
+    return Entry(name, f, BLOCK), Launch(name, blocks_for(made.outputs, BLOCK), BLOCK)
 
 
-class _Joining:
+class Joining:
+    """Each output from its panels' totals."""
+
     def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan) -> None:
         self.body, self.f, self.kernel, self.plan = body, body.f, kernel, plan
         self.contraction, self.reduce = plan.contraction, plan.contraction.reduce
+        batches, rows, columns, _ = plan.contraction.extents
+        self.outputs = batches * rows * columns
 
-    def emit(self) -> None:
-        f, (batches, rows, columns, _) = self.f, self.contraction.extents
-        number = global_thread(f, BLOCK, batches * rows * columns)
-        inside = scalars.compare(f, "lt", number, integer(batches * rows * columns))
-
-        def output() -> None:
-            rest, column = self._divide(number, columns)
-            batch, row = self._divide(rest, rows)
-            self._output(batch, row, column)
-
-        f.when(inside, output)
+    def output(self, number: Val) -> None:
+        """One of them, by its number."""
+        _, rows, columns, _ = self.contraction.extents
+        rest, column = self._divide(number, columns)
+        batch, row = self._divide(rest, rows)
+        self._output(batch, row, column)
 
     def _divide(self, value: Val, by: int) -> tuple[Val, Val]:
         quotient, rest = (scalars.binary(self.f, how, value, integer(by)) for how in ("udiv", "urem"))

@@ -27,8 +27,11 @@ class Outputs:
 
     def __init__(self, body: GpuBody, plan: Plan, groups: tuple[int, int], *, anew: bool = False) -> None:
         self.body, self.f, self.plan, self.groups = body, body.f, plan, groups
-        self.thread = _read(self.f, "tid") if anew else special(self.f, "tid")
-        number = _read(self.f, "ctaid") if anew else special(self.f, "ctaid")
+        read, seat = _read if anew else special, body.seat
+        self.thread = read(self.f, "tid")
+        if seat is not None:
+            self.thread = scalars.binary(self.f, "urem", self.thread, integer(seat.threads))
+        number = read(self.f, "ctaid") if seat is None else seat.number
         self.batch, self.split, row_block, column_block = self._block(number)
         axes = plan.contraction.batch
         self.scope = Scope(None, dict(zip(axes, body.split(self.batch, axes), strict=True)) if axes else {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY, Program
+from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, TEMPORARY, Program
 
 ALIGNMENT = 256
 """Bytes; what the driver's allocations are aligned to, so that every buffer is."""
@@ -35,6 +35,9 @@ def placed(program: Program, workspace_bytes: int) -> Placement:
     for buffer in program.buffers:
         if buffer.role == TEMPORARY:
             offsets.append(buffer.position)
+            continue
+        if buffer.role == LOCAL:  # a block of threads has its own, in shared memory
+            offsets.append(0)
             continue
         block = "lasting" if buffer.role in _LASTING else "run"
         offsets.append(ends[block])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from passes.vectors import choose
 from repro.ir.loops import Kernel
+from repro.ir.schedule import Schedule
 from repro.machines import Machine
 from repro.targets.gpu.body import (
     Entry,
@@ -12,13 +15,14 @@ from repro.targets.gpu.body import (
     block_size,
     blocks_for,
     global_thread,
+    special,
     workspace_as_buffer,
 )
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import Items, symbol, work_items
-from repro.targets.llvm.text import Function, integer
+from repro.targets.llvm.text import Function, Val, integer
 
 
 def emit(kernel: Kernel, machine: Machine) -> GpuKernel:
@@ -36,16 +40,26 @@ def entry(kernel: Kernel, machine: Machine, name: str, workspace: bool = False) 
     f = Function()
     if workspace:
         workspace_as_buffer(f, kernel)
-    body = GpuBody(f, kernel, machine)
     number = global_thread(f, block, max(items, 1))
-
-    def item() -> None:
-        roots = [expr for store in kernel.stores for expr in store.expressions]
-        top = Scope(None, {})
-        body.hoist(roots, top)
-        Items(body, kernel, schedule, roots).item(number, top)
-
     if items:
-        f.when(scalars.compare(f, "lt", number, integer(items)), item)
+        f.when(scalars.compare(f, "lt", number, integer(items)), lambda: _item(f, kernel, schedule, machine, number))
     f.line("ret void")
     return Entry(name, f, block), Launch(name, blocks_for(items, block), block)
+
+
+def seated(f: Function, kernel: Kernel, machine: Machine, threads: int) -> None:
+    """The kernel by one block of so many threads."""
+    schedule = choose(kernel, machine)
+
+    def item(number: Val, _: list[Val]) -> Sequence[Val]:
+        _item(f, kernel, schedule, machine, number)
+        return ()
+
+    f.loop(special(f, "tid"), integer(work_items(kernel, schedule)), threads, (), item)
+
+
+def _item(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine, number: Val) -> None:
+    body, roots = GpuBody(f, kernel, machine), [expr for store in kernel.stores for expr in store.expressions]
+    top = Scope(None, {})
+    body.hoist(roots, top)
+    Items(body, kernel, schedule, roots).item(number, top)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from repro.errors import InternalError
 from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.targets.gpu.launch import GpuKernel, Launch
+from repro.targets.gpu.steps import calls_of
 
 MOST_CAPTURED = 20_000
 """Launches of one graph: a counted loop that would make more of them is the host's."""
@@ -57,14 +58,14 @@ Node = Straight | Repeat | Choice
 
 def planned(program: Program, kernels: Sequence[GpuKernel], most: int = MOST_CAPTURED) -> tuple[Node, ...]:
     """The whole program; one `Straight` where no step depends on data and no loop is too long."""
-    return _Planner(kernels, most).nodes(program.steps, ())
+    return _Planner(program, kernels, most).nodes(program.steps, ())
 
 
 class _Planner:
     """Counters are values where loops are unrolled, None where the host runs them."""
 
-    def __init__(self, kernels: Sequence[GpuKernel], most: int) -> None:
-        self.kernels, self.most = kernels, most
+    def __init__(self, program: Program, kernels: Sequence[GpuKernel], most: int) -> None:
+        self.blocks, self.kernels, self.most = calls_of(program), kernels, most
 
     def nodes(self, steps: Sequence[Step], counters: tuple[int | None, ...]) -> tuple[Node, ...]:
         found: list[Node] = []
@@ -93,7 +94,7 @@ class _Planner:
                 sides = (self.nodes(side, counters) for side in (step.then, step.otherwise))
                 return (Choice(step.condition, *sides),)
             case RowBlocks():
-                raise InternalError("this target did not ask for blocks of rows")
+                return (self._call(self.blocks[step], counters),)
             case Commit(refused=None):
                 return self.nodes(step.body, counters)
             case Commit():
@@ -122,6 +123,8 @@ class _Planner:
             match step:
                 case Call():
                     total += len(self.kernels[step.kernel].launches)
+                case RowBlocks():
+                    total += 1
                 case CountedLoop():
                     inner = self._size(step.body)
                     if inner is None:

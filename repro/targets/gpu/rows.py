@@ -139,26 +139,41 @@ def entry(kernel: Kernel, chosen: Plan, machine: Machine, name: str, workspace: 
     return Entry(name, f, chosen.block), Launch(name, chosen.grid, chosen.block)
 
 
+def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads: int) -> None:
+    """The kernel by the warps of one block of so many threads, which take a row after another."""
+    made = _Rows(f, kernel, chosen, machine)
+    made.over = True
+    warp = scalars.binary(f, "udiv", special(f, "tid"), integer(WARP))
+
+    def row(number: Val, _: list[Val]) -> Sequence[Val]:
+        made.row(number)
+        return ()
+
+    f.loop(warp, integer(chosen.count), threads // WARP, (), row)
+
+
 class _Rows:
     def __init__(self, f: Function, kernel: Kernel, chosen: Plan, machine: Machine) -> None:
         self.f, self.kernel, self.plan = f, kernel, chosen
         self.team = Team(f, special(f, "tid"), chosen.warps, chosen.column is not None)
         self.body = GpuBody(f, kernel, machine, self.team.emit)
         self.roots = [expr for store in kernel.stores for expr in store.expressions]
+        self.over = False
+        """Whether rows may be written over those that are read."""
 
     def emit(self) -> None:
         f, block = self.f, special(self.f, "ctaid")
         if self.plan.column is not None:
             self._columns(block)
         elif self.plan.warps > 1:
-            self._row(block)
+            self.row(block)
         else:
             warp = scalars.binary(f, "udiv", special(f, "tid"), integer(WARP))
             row = f.add(f.scaled(block, self.plan.block // WARP), warp)
-            f.when(scalars.compare(f, "lt", row, integer(self.plan.count)), lambda: self._row(row))
+            f.when(scalars.compare(f, "lt", row, integer(self.plan.count)), lambda: self.row(row))
 
-    def _row(self, number: Val) -> None:
-        places = self.body.split(number, self.plan.rows)
+    def row(self, number: Val) -> None:
+        places = self.body.split(number, self.plan.rows) if self.plan.rows else ()
         self._team(dict(zip(self.plan.rows, places, strict=True)), None)
 
     def _columns(self, block: Val) -> None:
@@ -179,6 +194,8 @@ class _Rows:
     def _team(self, bound: dict[Axis, Val], inside: Val | None) -> None:
         f, scope = self.f, Scope(None, bound)
         self.body.hoist(self.roots, scope)
+        if self.over:  # shuffles exchange values, and order no memory
+            f.effect("llvm.nvvm.bar.warp.sync", ["i32"], ["i32 -1"])
         with self.team.apart():
             if inside is None:
                 self._outputs(scope)

@@ -19,6 +19,7 @@ from repro.targets.gpu.driver import OUT_OF_MEMORY, Driver, DriverError
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.placement import Placement, placed
 from repro.targets.gpu.plan import MOST_CAPTURED, Bound, Choice, Node, Repeat, Straight, planned
+from repro.targets.gpu.steps import shapes
 
 
 class DeviceExecutable:
@@ -107,6 +108,7 @@ class DeviceExecutable:
                             f"{self.driver.device.name} has too little shared memory for kernel {each.symbol}",
                             found=f"{limit:,} bytes for a block",
                             expected=f"{each.shared_bytes:,}",
+                            next="build --targets gpu/graphics: its blocks need less",
                             exit_code=EXIT_INCOMPLETE,
                         )
                     function = self.driver.function(module, each.symbol, each.shared_bytes)
@@ -197,12 +199,14 @@ class DeviceExecutable:
                         self._nodes(node.body, (*counters, at))
                         at += 1
 
-    def kernel_seconds(self, inputs: Sequence[Array]) -> dict[int, float]:
-        """Seconds of all launches of each kernel, by position, in one run that launches them one by one."""
+    def kernel_seconds(self, inputs: Sequence[Array]) -> dict[str, float]:
+        """Seconds of all launches of each kernel, by digest, in one run that launches them one by one; a step over
+        blocks of rows is one too."""
         self._times = {}
+        digests = [each.digest for each in (*self.program.kernels, *shapes(self.program))]
         try:
             self.run(inputs)
-            return self._times
+            return {digests[number]: seconds for number, seconds in self._times.items()}
         finally:
             self._times = None
 

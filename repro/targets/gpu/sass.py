@@ -48,11 +48,16 @@ def counts(cubin: bytes, entry: str) -> Counts:
 
 def hottest_loop(cubin: bytes, entry: str) -> Loop | None:
     """The loop with the most fma among those that hold no other; None where no loop holds any."""
+    return max(inner_loops(cubin, entry), key=lambda loop: loop.fma, default=None)
+
+
+def inner_loops(cubin: bytes, entry: str) -> list[Loop]:
+    """The loops with an fma that hold no other, as they stand in the code."""
     words, moved = _words(cubin, entry), _chip(cubin) >= _HOPPER
     loops = [loop for number, word in enumerate(words) if (loop := _loop(number, *word, moved)) is not None]
     inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
-    found = [_counted(words[first : last + 1]) for first, last in inner]
-    return max((loop for loop in found if loop.fma), key=lambda loop: loop.fma, default=None)
+    found = [_counted(words[first : last + 1]) for first, last in sorted(inner)]
+    return [loop for loop in found if loop.fma]
 
 
 def _words(cubin: bytes, entry: str) -> list[tuple[int, int]]:

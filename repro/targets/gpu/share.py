@@ -1,7 +1,6 @@
 """How a step of one operand lies in shared memory, and which of its elements each thread brings.
 
-Terms lie side by side ([line][term]) or lines do ([term][line]). Where neighbouring threads bring neighbouring terms,
-what lies side by side is padded by a chunk, so that they meet other banks.
+Terms lie side by side ([line][term]) or lines do ([term][line]).
 """
 
 from __future__ import annotations
@@ -73,7 +72,8 @@ class Share:
         self.axes, self.extent = plan.axes(side), plan.contraction.extents[1 + side]
         dealing = dealt(plan, side, access)
         self.apart, self.lines, self.terms = dealing.apart, dealing.lines, dealing.terms
-        self.stride, self.elements = dealing.stride, dealing.elements
+        self.stride, self.bytes = dealing.stride, dealing.elements * self.dtype.bytes
+        """Elements from one row of what lies side by side to the next; all of a step."""
         f = self.f
         fast, slow = (scalars.binary(f, how, outputs.thread, integer(dealing.along)) for how in ("urem", "udiv"))
         fast = f.scaled(fast, self.wide * (self.terms if self.by_term else 1))
@@ -90,11 +90,6 @@ class Share:
     def runs(self) -> list[tuple[int, int]]:
         """The thread's runs: which of its lines, which of its terms."""
         return [(line, term) for term in range(self.terms) for line in range(self.lines)]
-
-    @property
-    def bytes(self) -> int:
-        """Of shared memory, for one step."""
-        return self.elements * self.dtype.bytes
 
     def exists(self, at: Val, step: Step) -> Val | None:
         """Whether the term at a place is one of the step's; None where all are. If the other operand has zeros for

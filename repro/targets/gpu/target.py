@@ -9,15 +9,18 @@ from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.machines import GRAPHICS, SM_80, GpuMachine
-from repro.targets.gpu import driver
+from repro.targets.gpu import blocks, driver
 from repro.targets.gpu.emit import emit
 from repro.targets.gpu.guard import guarded
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.runtime import DeviceExecutable
-from repro.targets.protocol import CodeTarget, CompiledProgram, Family, Runner
+from repro.targets.gpu.shape import shaped
+from repro.targets.gpu.steps import alone, shapes
+from repro.targets.protocol import INSIDE, CodeTarget, CompiledProgram, Family, Runner
 
 PTX_TYPE = "application/vnd.repro.ptx.v1+text"
+_MARK = b"// blocks of rows\n"
 INTERPRETER_LIMIT = 300_000_000
 """Scalar operations of a run, at some 30 million a second: more is a row 'not run: cost'."""
 
@@ -28,12 +31,12 @@ def _schedule(kernel: Kernel) -> str:
 
 
 def _compile_kernel(text: str, schedule: str, machine: GpuMachine) -> bytes:
-    return emit(text, machine).code
+    return GpuKernel("", (), schedule=INSIDE).code if schedule == INSIDE else emit(text, machine).code
 
 
-def _compile_program(program: Program, schedules: Sequence[str]) -> bytes:
-    """The host walks the program's steps: its text is all there is to say."""
-    return program.text.encode()
+def _compile_program(program: Program, schedules: Sequence[str], machine: GpuMachine) -> bytes:
+    """The host walks the program's steps: their text, and behind it the code of those over blocks of rows."""
+    return program.text.encode() + b"".join(_MARK + blocks.emit(shape, machine).code for shape in shapes(program))
 
 
 def _interpret(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> InterpretedExecutable:
@@ -45,13 +48,21 @@ def _on_device(compiled: CompiledProgram, parameters: Sequence[Array], threads: 
 
 
 def kernels_of(compiled: CompiledProgram) -> tuple[GpuKernel, ...]:
-    """PTX and launches of each kernel of a compiled program."""
-    return tuple(GpuKernel.parse(code) for code in compiled.kernel_objects)
+    """PTX and launches of each kernel of a compiled program, and behind them of its steps over blocks of rows."""
+    _, *steps = compiled.program_object.split(_MARK)
+    return tuple(GpuKernel.parse(code) for code in (*compiled.kernel_objects, *steps))
 
 
 def _code_target(name: str, machine: GpuMachine) -> CodeTarget:
     compile_kernel = functools.partial(_compile_kernel, machine=machine)
-    return CodeTarget(name, machine.digest, PTX_TYPE, ".ptx", guarded, _schedule, compile_kernel, _compile_program)
+    compile_program = functools.partial(_compile_program, machine=machine)
+
+    def shape(program: Program) -> Program:
+        return shaped(guarded(program), machine)
+
+    return CodeTarget(
+        name, machine.digest, PTX_TYPE, ".ptx", shape, _schedule, compile_kernel, compile_program, apart=alone
+    )
 
 
 def _runners(name: str, code: CodeTarget) -> tuple[Runner, Runner]:

@@ -75,6 +75,8 @@ class Plan:
     contraction: Contraction
     tile: Tile
     panels_per_block: int
+    carried: frozenset[int] = frozenset()
+    """Buffers (positions) that lie in shared memory, or were written in the same launch: they cannot be copied."""
 
     def axes(self, side: int) -> tuple[Axis, ...]:
         """Of rows (side 0) or columns (side 1)."""

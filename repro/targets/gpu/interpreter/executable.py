@@ -26,6 +26,7 @@ from repro.numerics.host_mode import exact_arithmetic
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import FaultError, Window
 from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.steps import calls_of
 
 _PATTERN = 0xA5
 """What memory holds before anything is written to it."""
@@ -61,6 +62,7 @@ class _Pass:
         self, program: Program, kernels: Sequence[GpuKernel], inputs: Sequence[Array], parameters: dict[int, Array]
     ) -> None:
         self.program, self.kernels = program, kernels
+        self._blocks = calls_of(program)
         self._arena = np.full(program.arena_bytes, _PATTERN, np.uint8)
         self._known = np.zeros(program.arena_bytes, np.uint8)
         self._given = {INPUT: dict(enumerate(inputs)), PARAMETER: parameters}
@@ -116,7 +118,7 @@ class _Pass:
                 case Branch():
                     self._steps(step.then if self._true(step.condition) else step.otherwise, counters)
                 case RowBlocks():
-                    raise InternalError("this target did not ask for blocks of rows")
+                    self._call(self._blocks[step], counters)
                 case Commit():
                     if step.refused is None or not self._true(step.refused):
                         self._steps(step.body, counters)

@@ -13,6 +13,8 @@ from repro.ir.types import Array
 _THREAD_BITS, _BLOCK_BITS = 12, 28
 _WHO = np.int64((1 << (_THREAD_BITS + _BLOCK_BITS)) - 1)
 _SOME_THREAD = np.int64((1 << _THREAD_BITS) - 1)
+_SEVERAL = np.int64(1 << (_THREAD_BITS - 1))
+"""Above every thread's number: with this bit it stands for several threads of its warp."""
 _THREADS = np.int64(_THREAD_BITS)
 _TIME = np.int64(_THREAD_BITS + _BLOCK_BITS)
 _WARP = np.int64(5)
@@ -30,7 +32,7 @@ def describe(number: int) -> str:
     block, thread = number >> _THREAD_BITS, number & int(_SOME_THREAD)
     if block > LARGEST_GRID:
         return "threads of several blocks"
-    return f"block {block} " + (f"thread {thread}" if thread != int(_SOME_THREAD) else "several threads")
+    return f"block {block} " + (f"thread {thread}" if thread < int(_SEVERAL) else "several threads")
 
 
 class Clock:
@@ -117,15 +119,22 @@ def _unordered(stamps: Array, me: Array, slots: Array, clock: Clock) -> Array:
         return different
     times = stamps >> _TIME
     same_block = (others >> _THREADS) == (me >> _THREADS)
-    same_warp = (others >> _WARP) == (me >> _WARP)
+    same_warp = _warp(others) == _warp(me)
     warps = (me & _SOME_THREAD) >> _WARP
     ordered = (same_block & (times < clock.block[slots])) | (same_warp & (times < clock.warp[slots, warps]))
     return different & ~ordered
 
 
+def _warp(who: Array) -> Array:
+    """Block and warp; that of several warps is nobody's."""
+    return (who & ~_SEVERAL) >> _WARP
+
+
 def _together(a: Array, b: Array) -> Array:
-    """The stamp of both: of several threads of one block, or of several blocks; the later time."""
+    """The stamp of both: of several threads of one warp, of one block, or of several blocks; the later time."""
     time = np.maximum(a >> _TIME, b >> _TIME) << _TIME
+    warp = _warp(a & _WHO)
     blocks_a, blocks_b = (a & _WHO) >> _THREADS, (b & _WHO) >> _THREADS
     block = np.where(blocks_a == blocks_b, blocks_a, np.int64(LARGEST_GRID + 1))
-    return time | (block << _THREADS) | _SOME_THREAD
+    several = np.where(warp == _warp(b & _WHO), (warp << _WARP) | _SEVERAL, (block << _THREADS) | _SOME_THREAD)
+    return time | several

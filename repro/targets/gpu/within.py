@@ -1,0 +1,214 @@
+"""How a block of threads runs several kernels, one after another, on one block of rows.
+
+The roads are those of whole grids: tiles, rows, elementwise, plain. What would be blocks of a grid one block runs one
+after another; a tile of fewer threads than the block has stands in it several times, side by side.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from repro.ir.contraction import Contraction, find
+from repro.ir.dependence import reads_its_output
+from repro.ir.loops import Kernel, Load, Reduce
+from repro.ir.program import RowBlocks
+from repro.ir.types import F64
+from repro.ir.work import iterations, operations
+from repro.machines import GpuMachine
+from repro.targets.gpu import choice, elementwise, rows
+from repro.targets.gpu.access import Access, access
+from repro.targets.gpu.floor import commonly
+from repro.targets.gpu.roads import suited
+from repro.targets.gpu.share import dealt
+from repro.targets.gpu.tiles import WARP, Plan, Tile
+
+THREADS = (128, 256)
+"""That a block may have."""
+OWN = ((8, 8), (8, 4), (4, 8), (4, 4))
+DEPTHS = (8, 16)
+WARPS = ((1, 8), (2, 4), (4, 2), (1, 4), (2, 2), (1, 2), (2, 1))
+TILES = tuple(Tile(*own, depth, warps) for own, depth, warps in itertools.product(OWN, DEPTHS, WARPS))
+"""Wide, since a block has few rows; shallow, since rows take most of its memory."""
+NEAR = 6
+"""Instructions of an element that is read from shared memory and put where tiles read it."""
+OUTPUT = 4
+"""Instructions of an output that is stored."""
+ROUND = 100
+"""Instructions before and after a tile's run through its terms."""
+PART = 1000
+"""Cycles that a block waits at the beginning of each kernel, about."""
+REGISTERS = (64, 128)
+"""Of a thread, without tiles and with them."""
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A contraction; `groups` of a tile's threads run side by side, each with steps of its own in shared memory."""
+
+    plan: Plan
+    groups: int
+    steps_bytes: int
+    """Of one group."""
+    issued: int
+    """Cycles in which the block's busiest scheduler issues."""
+    waited: int
+    """Cycles in which it waits for one block, and another may issue."""
+
+    @property
+    def bytes(self) -> int:
+        """Of shared memory: steps, and totals where panels are shared out."""
+        return self.groups * self.steps_bytes + self.plan.workspace_bytes
+
+    @property
+    def text(self) -> str:
+        return f"{self.plan.text} groups={self.groups}"
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One work item after another."""
+
+    text: str = "plain"
+
+
+Road = Tiled | rows.Plan | elementwise.Plan | Plain
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel, cut for a block of rows, and its buffers (positions) that some kernel of the block writes."""
+
+    kernel: Kernel
+    carried: frozenset[int]
+
+
+def parts_of(step: RowBlocks, kernels: Sequence[Kernel], machine: GpuMachine) -> tuple[Part, ...]:
+    """The kernels of a step's body, which stand beside it, by the functions' roads that suit the machine."""
+    written: set[int] = set()
+    for call, kernel in zip(step.body, kernels, strict=True):
+        written |= {b for b, parameter in zip(call.buffers, kernel.buffers, strict=True) if parameter.writable}
+    return tuple(
+        Part(suited(kernel, machine), frozenset(n for n, buffer in enumerate(call.buffers) if buffer in written))
+        for call, kernel in zip(step.body, kernels, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Roads:
+    """How a block of threads runs its kernels. `resident`: blocks on a multiprocessor at one time."""
+
+    threads: int
+    roads: tuple[Road, ...]
+    shared_bytes: int
+    """What is local, and behind it what the kernels need for themselves."""
+    resident: int
+    cycles: int
+    """Of a multiprocessor, for as many blocks as it holds."""
+
+    @property
+    def text(self) -> str:
+        return "; ".join(each.text for each in self.roads)
+
+
+def chosen(parts: Sequence[Part], local_bytes: int, machine: GpuMachine) -> Roads | None:
+    """The fastest way for a block with so many bytes of local buffers; None where some kernel has no road, or would be
+    slow at it."""
+    made = [_together(parts, local_bytes, threads, machine) for threads in THREADS]
+    found = [each for each in made if each is not None]
+    return min(found, key=lambda each: Fraction(each.cycles, each.resident), default=None)
+
+
+def _together(parts: Sequence[Part], local_bytes: int, threads: int, machine: GpuMachine) -> Roads | None:
+    room = machine.shared_bytes - local_bytes
+    roads = [road(part.kernel, part.carried, threads, room, machine) for part in parts] if room >= 0 else [None]
+    known = [each for each in roads if each is not None]
+    if len(known) < len(roads):
+        return None
+    tiles = [each for each in known if isinstance(each, Tiled)]
+    shared = local_bytes + max((each.bytes for each in tiles), default=0)
+    registers = machine.register_file // (REGISTERS[bool(tiles)] * threads)
+    resident = max(1, min(machine.resident_bytes // (shared + 1024), registers))
+    issued = sum(_issued(part.kernel, each, machine) for part, each in zip(parts, known, strict=True))
+    waited = sum(each.waited for each in tiles) + PART * len(known)
+    return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited))
+
+
+@functools.lru_cache(maxsize=4096)
+def road(kernel: Kernel, carried: frozenset[int], threads: int, room: int, machine: GpuMachine) -> Road | None:
+    """How a block of so many threads runs the kernel, which has `room` bytes of shared memory for itself; None where it
+    cannot, or would be slow at it."""
+    if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or reads_its_output(kernel):
+        return None
+    contraction = find(kernel)
+    if contraction is not None:
+        return _tiled(contraction, carried, threads, room, machine)
+    by_rows = rows.plan(kernel)
+    if by_rows is not None:
+        return replace(by_rows, warps=1) if by_rows.column is None else None
+    if any(isinstance(expr, Reduce) for expr in kernel.expressions):
+        return None
+    return elementwise.plan(kernel) or Plain()
+
+
+def issued(kernel: Kernel, machine: GpuMachine) -> int:
+    """Instructions of all threads, about: each operation is one, and one in f64 as many as it takes times of f32."""
+    double = sum(iterations(expr) for expr in commonly(kernel) if expr.dtype is F64)
+    return operations(kernel) + double * (machine.f64_cost - 1)
+
+
+def _issued(kernel: Kernel, road: Road, machine: GpuMachine) -> int:
+    if isinstance(road, Tiled):
+        return road.issued
+    return issued(kernel, machine) // (machine.schedulers * WARP)
+
+
+# contractions ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tiled(
+    contraction: Contraction, carried: frozenset[int], threads: int, room: int, machine: GpuMachine
+) -> Tiled | None:
+    """The tile with the least cost that there is room for."""
+    terms, plain = contraction.extents[3], contraction.reduce.dtype.bits == 32 and contraction.absent_in is None
+    if not plain or 0 in contraction.extents or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
+        return None
+    found: list[tuple[int, int, Tiled]] = []
+    for tile in TILES:
+        for count in sorted({Plan(contraction, tile, 1).panels, 1}):
+            made = _planned(Plan(contraction, tile, count, carried), threads, machine)
+            if made is not None and made.bytes <= room:
+                found.append((made.issued + made.waited, len(found), made))
+    return min(found)[2] if found else None
+
+
+def _planned(made: Plan, threads: int, machine: GpuMachine) -> Tiled | None:
+    """None where groups of threads would not have the same work, and come to the same barriers."""
+    tile, terms = made.tile, made.contraction.extents[3]
+    groups = threads // tile.threads
+    if not groups or made.grid % groups or (made.splits > 1 and terms % (made.panels_per_block * made.panel)):
+        return None
+    ways = [access(made, side) for side in (0, 1)]
+    tabled = any(way.separation is not None and way.separation.tabled for way in ways)
+    if tabled or not all(way.even(made, side) for side, way in enumerate(ways)):
+        return None
+    rounds, steps = made.grid // groups, -(-min(made.panels_per_block * made.panel, terms) // tile.depth)
+    tiles = steps * _step(made, ways) + OUTPUT * math.prod(tile.own) + ROUND
+    joining = made.totals // threads * 8
+    elements = sum(dealt(made, side, way).elements for side, way in enumerate(ways))
+    shared = 2 * elements * made.contraction.reduce.dtype.bytes
+    warps = threads // WARP // machine.schedulers
+    return Tiled(made, groups, shared, warps * (rounds * tiles + joining), rounds * steps * choice.STALL)
+
+
+def _step(made: Plan, ways: Sequence[Access]) -> int:
+    """Instructions of a thread in a step."""
+    near = 0
+    for side, term in enumerate(made.contraction.terms):
+        if isinstance(term, Load) and term.buffer in made.carried:
+            near += made.tile.block[side] * made.tile.depth // made.tile.threads
+    return choice.instructions(made, ways) - near * (choice.EVALUATED - NEAR)
