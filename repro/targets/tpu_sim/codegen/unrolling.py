@@ -1,6 +1,7 @@
-"""Several iterations of a short loop written one after another, so that the machine has something to do while it waits.
+"""Several iterations of a loop written side by side, so that the machine has something to do while it waits.
 
-Registers that an iteration does not take over from the one before get a name for each copy.
+Registers that an iteration does not take over from the one before get a name for each copy. Iterations of a parallel
+loop may run in any order, so loops inside them are joined: each iteration of the inner loop does that of every copy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import count as counting
 
 from repro.targets.tpu_sim.codegen.rewriting import NoFormError, renamed
 from repro.targets.tpu_sim.isa import Dma, Instruction, Matmul, Push, Wait
-from repro.targets.tpu_sim.operands import REGISTERS, Index, Term
+from repro.targets.tpu_sim.operands import REGISTERS, Index, Reg, Term
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions, single
 from repro.targets.tpu_sim.registers import exposed, read, result_types, written
 
@@ -45,8 +46,11 @@ def _body(body: Sequence[Statement], fresh: Callable[[], int]) -> tuple[Statemen
 
 def _loop(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
     straight = [each for each in instructions(loop.body) if not isinstance(each, Dma | Wait | Push | Matmul)]
-    bundles = [statement for statement in loop.body if isinstance(statement, Bundle)]
-    if len(bundles) != len(loop.body) or len(straight) != sum(len(each.instructions) for each in bundles):
+    if len(straight) != sum(1 for _ in instructions(loop.body)):
+        return (loop,)
+    if loop.parallel:
+        return _side_by_side(loop, fresh)
+    if not all(isinstance(statement, Bundle) for statement in loop.body):
         return (loop,)
     for copies in (loop.count, *COPIES):
         if 0 < copies <= COPIES[0] and loop.count % copies == 0 and _fits(loop.body, len(straight), copies):
@@ -54,6 +58,52 @@ def _loop(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
             if made is not None:
                 return made
     return (loop,)
+
+
+def _side_by_side(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
+    """A parallel loop, several iterations in one."""
+    for copies in (loop.count, *COPIES) if _joinable(loop.body) else ():
+        if 0 < copies <= COPIES[0] and loop.count % copies == 0 and _fits(loop.body, _longest(loop.body), copies):
+            names = [{number: fresh() for number in sorted(written(loop.body))} for _ in range(copies)]
+            try:
+                made = _joined(loop.body, loop, names)
+            except NoFormError:
+                continue
+            return made if copies == loop.count else (replace(loop, count=loop.count // copies, body=made),)
+    return (loop,)
+
+
+def _joinable(body: Sequence[Statement]) -> bool:
+    """Whether no branch has loops inside, whose counters each copy would have to name anew."""
+    return all(
+        all(isinstance(inside, Bundle) for inside in statement.body)
+        if isinstance(statement, WhenAny)
+        else isinstance(statement, Bundle) or _joinable(statement.body)
+        for statement in body
+    )
+
+
+def _longest(body: Sequence[Statement]) -> int:
+    """Instructions of the longest block."""
+    own = sum(len(statement.instructions) for statement in body if isinstance(statement, Bundle))
+    return max(own, *(_longest(each.body) for each in body if not isinstance(each, Bundle)), 0)
+
+
+def _joined(body: Sequence[Statement], loop: Loop, names: Sequence[dict[int, int]]) -> tuple[Statement, ...]:
+    """Every copy of each statement before any of the next one. Raises NoFormError."""
+    made = list[Statement]()
+    for statement in body:
+        if isinstance(statement, Loop):
+            made.append(replace(statement, body=_joined(statement.body, loop, names)))
+            continue
+        for copy, own in enumerate(names):
+            shift = partial(_shifted, loop=loop, copies=len(names), copy=copy)
+            if isinstance(statement, Bundle):
+                made += single(*(renamed(each, own, shift) for each in statement.instructions))
+            else:
+                inside = single(*(renamed(each, own, shift) for each in instructions(statement.body)))
+                made.append(WhenAny(Reg(own.get(statement.mask.number, statement.mask.number)), inside))
+    return tuple(made)
 
 
 def _fits(body: Sequence[Statement], length: int, copies: int) -> bool:
