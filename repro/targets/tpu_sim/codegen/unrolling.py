@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count as counting
 
-from repro.targets.tpu_sim.codegen.rewriting import NoFormError, renamed
+from repro.targets.tpu_sim.codegen.rewriting import NoFormError, Shift, renamed
 from repro.targets.tpu_sim.isa import Dma, Instruction, Matmul, Push, Wait
 from repro.targets.tpu_sim.operands import REGISTERS, Index, Reg, Term
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions, single
@@ -22,6 +22,9 @@ ROOM = REGISTERS - 12
 """Registers that copies may fill."""
 LONGEST = 192
 """Instructions of a loop's body after unrolling."""
+
+SHORTEST = 4
+"""Groups of copies, and whole ones, for which iterations beside them pay."""
 
 
 def unroll(routine: Routine) -> Routine:
@@ -70,7 +73,33 @@ def _side_by_side(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]
             except NoFormError:
                 continue
             return made if copies == loop.count else (replace(loop, count=loop.count // copies, body=made),)
-    return (loop,)
+    return _with_rest(loop, fresh) or (loop,)
+
+
+def _with_rest(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
+    """As many iterations as make whole groups, then the others, all of them side by side; empty if that is no form."""
+    if not loop.parallel or any(isinstance(statement, Loop) for statement in loop.body) or not _joinable(loop.body):
+        return ()
+    for copies in COPIES:
+        whole, rest = divmod(loop.count, copies)
+        if whole < SHORTEST or not _fits(loop.body, _longest(loop.body), copies):
+            continue
+        names = [{number: fresh() for number in sorted(written(loop.body))} for _ in range(copies + rest)]
+        try:
+            made = _joined(loop.body, loop, names[:copies])
+        except NoFormError:
+            continue
+        last = [lambda index, at=at: _at(index, loop.counter, at) for at in range(loop.count - rest, loop.count)]
+        return (replace(loop, count=whole, body=made), *_copied(loop.body, last, names[copies:]))
+    return ()
+
+
+def _at(index: Index, counter: str, value: int) -> Index:
+    """The index at one value of a counter."""
+    total = Index(index.constant)
+    for term in index.terms:
+        total = total + (term.value({counter: value}) if term.counter == counter else Index(0, (term,)))
+    return total
 
 
 def _joinable(body: Sequence[Statement]) -> bool:
@@ -91,13 +120,19 @@ def _longest(body: Sequence[Statement]) -> int:
 
 def _joined(body: Sequence[Statement], loop: Loop, names: Sequence[dict[int, int]]) -> tuple[Statement, ...]:
     """Every copy of each statement before any of the next one. Raises NoFormError."""
+    shifts = [partial(_shifted, loop=loop, copies=len(names), copy=copy) for copy in range(len(names))]
+    return _copied(body, shifts, names)
+
+
+def _copied(
+    body: Sequence[Statement], shifts: Sequence[Shift], names: Sequence[dict[int, int]]
+) -> tuple[Statement, ...]:
     made = list[Statement]()
     for statement in body:
         if isinstance(statement, Loop):
-            made.append(replace(statement, body=_joined(statement.body, loop, names)))
+            made.append(replace(statement, body=_copied(statement.body, shifts, names)))
             continue
-        for copy, own in enumerate(names):
-            shift = partial(_shifted, loop=loop, copies=len(names), copy=copy)
+        for shift, own in zip(shifts, names, strict=True):
             if isinstance(statement, Bundle):
                 made += single(*(renamed(each, own, shift) for each in statement.instructions))
             else:
@@ -146,21 +181,23 @@ def _copies(
 
 def _shifted(index: Index, loop: Loop, copies: int, copy: int) -> Index | None:
     """The index where the counter is `copies` times the new one, plus `copy`; None where it has no such form."""
+    if copies == loop.count:
+        return _at(index, loop.counter, copy)
     total = Index(index.constant)
     for term in index.terms:
         if term.counter != loop.counter:
             total = total + Index(0, (term,))
-        elif copies == loop.count:
-            total = total + term.value({term.counter: copy})
         else:
-            part = _digit(term, copies, copy)
+            part = _digit(term, loop.count, copies, copy)
             if part is None:
                 return None
             total = total + part
     return total
 
 
-def _digit(term: Term, copies: int, copy: int) -> Index | None:
+def _digit(term: Term, count: int, copies: int, copy: int) -> Index | None:
+    if term.divisor * term.modulus >= count:  # it never comes round
+        term = replace(term, modulus=0)
     if term.divisor % copies == 0:
         return Index(0, (replace(term, divisor=term.divisor // copies),))
     if copies % term.divisor:
