@@ -38,8 +38,10 @@ def _body(body: Sequence[Statement], fresh: Callable[[], int]) -> tuple[Statemen
     made = list[Statement]()
     for statement in body:
         match statement:
+            case Loop(parallel=True):
+                made += [_inside(each, fresh) for each in _side_by_side(statement, fresh)]
             case Loop():
-                made += _loop(replace(statement, body=_body(statement.body, fresh)), fresh)
+                made += _loop(_inside(statement, fresh), fresh)
             case WhenAny():
                 made.append(replace(statement, body=_body(statement.body, fresh)))
             case Bundle():
@@ -47,12 +49,15 @@ def _body(body: Sequence[Statement], fresh: Callable[[], int]) -> tuple[Statemen
     return tuple(made)
 
 
+def _inside(statement: Statement, fresh: Callable[[], int]) -> Statement:
+    """The loop with those inside it unrolled."""
+    return replace(statement, body=_body(statement.body, fresh)) if isinstance(statement, Loop) else statement
+
+
 def _loop(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
     straight = [each for each in instructions(loop.body) if not isinstance(each, Dma | Wait | Push | Matmul)]
     if len(straight) != sum(1 for _ in instructions(loop.body)):
         return (loop,)
-    if loop.parallel:
-        return _side_by_side(loop, fresh)
     if not all(isinstance(statement, Bundle) for statement in loop.body):
         return (loop,)
     for copies in (loop.count, *COPIES):
@@ -64,7 +69,9 @@ def _loop(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
 
 
 def _side_by_side(loop: Loop, fresh: Callable[[], int]) -> tuple[Statement, ...]:
-    """A parallel loop, several iterations in one."""
+    """A parallel loop, several iterations in one, whose copies come before those of loops inside."""
+    if any(isinstance(each, Dma | Wait | Push | Matmul) for each in instructions(loop.body)):
+        return (loop,)
     for copies in (loop.count, *COPIES) if _joinable(loop.body) else ():
         if 0 < copies <= COPIES[0] and loop.count % copies == 0 and _fits(loop.body, _longest(loop.body), copies):
             names = [{number: fresh() for number in sorted(written(loop.body))} for _ in range(copies)]
