@@ -10,7 +10,7 @@ from repro.ir import index as ix
 from repro.ir.loops import Axis, Expr, Kernel, Lanes, Reduce, Store, load, reduce
 from repro.ir.types import F32, DType
 from repro.targets.tpu_sim.chips import Chip
-from repro.targets.tpu_sim.codegen import chunks, matrix, plain, rows, stages, transfers, turning
+from repro.targets.tpu_sim.codegen import chunks, columns, matrix, plain, rows, stages, transfers, turning
 from repro.targets.tpu_sim.codegen.chunks import Chunked
 from repro.targets.tpu_sim.codegen.contractions import Contraction, Matrix, extent_of, flat, run
 from repro.targets.tpu_sim.codegen.moving import Moving
@@ -282,6 +282,8 @@ class _Emitter:
         )
         if rows.runs_along(stage):
             rows.Rows(values, stage).emit()
+        elif columns.groups(stage) > 1:
+            columns.Columns(values, stage).emit()
         else:
             plain.emit(values, stage, self.kernel)
 
