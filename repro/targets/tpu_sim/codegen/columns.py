@@ -1,4 +1,4 @@
-"""Reductions whose outputs lie side by side but fill no register: lanes that are left take lanes of the order (rule 10).
+"""Reductions whose outputs lie side by side but fill no register: other lanes take lanes of the order (rule 10).
 
 With outputs in C of the 1024 lanes, group g of lanes and accumulator a hold lane a * groups + g of the order; the
 accumulators fold onto each other, then the groups by rotation. Where any order will do, this one does.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.ir import index as ix
-from repro.ir.loops import Exact, Expr, Lanes, Reduce
+from repro.ir.loops import Exact, Expr, Lanes
 from repro.targets.llvm.reductions import identity_bits
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen import grid as grids

@@ -13,6 +13,7 @@ from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen import chunks, columns, matrix, plain, rows, stages, transfers, turning
 from repro.targets.tpu_sim.codegen.chunks import Chunked
 from repro.targets.tpu_sim.codegen.contractions import Contraction, Matrix, extent_of, flat, run
+from repro.targets.tpu_sim.codegen.decided import decide
 from repro.targets.tpu_sim.codegen.moving import Moving
 from repro.targets.tpu_sim.codegen.orders import shorten
 from repro.targets.tpu_sim.codegen.places import Places
@@ -36,7 +37,7 @@ def emit(kernel: Kernel, chip: Chip, worth: int = chunks.WORTH) -> Routine:
     way of running it fits the chip's VMEM."""
     least = 0
     for chunked in chunks.candidates(kernel, chip, worth):
-        made = finish(unroll(_Emitter(kernel, chunked, chip).routine()), chip)
+        made = finish(decide(unroll(_Emitter(kernel, chunked, chip).routine())), chip)
         if made.vmem_bytes <= chip.vmem_bytes:
             return made
         least = min(least or made.vmem_bytes, made.vmem_bytes)
@@ -69,6 +70,8 @@ class _Emitter:
         self.halves: dict[int, Expr] = {}
         """Buffers two chunks' elements of which are in VMEM: where this chunk's half begins."""
         self.known: dict[Axis, Index] = {}
+        self.positions: set[int] = set()
+        """Buffers that hold where an extreme was found: never negative."""
         self.results: dict[int, int] = {}
         """What a chunk makes of each buffer that is written."""
         self.outside = self.writer.sink
@@ -102,7 +105,7 @@ class _Emitter:
 
     def _front(self) -> int:
         """How many stages may run a chunk ahead of the others: those up to the only contraction, or to the last
-        transpose where there is none, if the rest reads nothing else that changes from chunk to chunk but its result."""
+        transpose where there is none, if the rest reads nothing else that changes from chunk to chunk."""
         found = [n for n, stage in enumerate(self.cut.stages) if stage.contraction is not None]
         if not found:
             found = [n for n, stage in enumerate(self.cut.stages) if stage.turn is not None][-1:]
@@ -243,6 +246,8 @@ class _Emitter:
         if stage.turn is not None and self._turn(stage, stage.turn):
             return
         stage = self._leaves(_shortened(stage))
+        if stage.reduce is not None and stage.reduce.combiner.startswith("arg"):
+            self.positions.add(stage.stores[0].buffer)
         varies = self._varies(stage.roots)
         final = {store.buffer for store in stage.stores if store.buffer < len(self.kernel.buffers)}
         if varies or (final and self.number is not None):
@@ -277,9 +282,8 @@ class _Emitter:
 
     def _vector(self, stage: Stage) -> None:
         written = frozenset(store.buffer for store in stage.stores)
-        values = Values(
-            self.writer, self.areas, [*stage.roots, *stage.axes, *self.known], written, self.known, self.halves
-        )
+        roots = [*stage.roots, *stage.axes, *self.known]
+        values = Values(self.writer, self.areas, roots, written, self.known, self.halves, self.positions)
         if rows.runs_along(stage):
             rows.Rows(values, stage).emit()
         elif columns.groups(stage) > 1:

@@ -100,7 +100,11 @@ class Rows:
     def _lay(self) -> None:
         """Outputs beside each other in lanes, or the terms of one output: whichever the loads find closer together. Or
         rows of terms that then exchange their groups, where that is faster yet."""
-        for block in (*self.bound.blocks, self.chunk, self.exchanges):  # places are asked for before the loops are there
+        for block in (
+            *self.bound.blocks,
+            self.chunk,
+            self.exchanges,
+        ):  # places are asked for before the loops are there
             self.values.bind(block, Index())
         cost = dict[int, int]()
         for step in (1, LANES // WIDTH):
@@ -168,7 +172,7 @@ class Rows:
         self.values.writer.alu(self.expr.combiner, self.expr.dtype, total, term, into=total)
 
     def _exchange(self, total: Val) -> None:
-        """The second group of the first register changes places with the first one of the second; then both are added."""
+        """The first register's second group changes places with the second one's first; then both are added."""
         values, held = self.values, list[Val]()
         for slot in range(GROUPS):
             (values.inside,) = substitute([self.inside], {self.slot: ix.number(slot)})

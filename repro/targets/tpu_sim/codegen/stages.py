@@ -113,7 +113,9 @@ class _Cutter:
 
 
 def _through(stores: Sequence[Store], memo: dict[Expr, Expr]) -> tuple[Store, ...]:
-    return tuple(Store(s.buffer, memo[s.offset], memo[s.value], None if s.when is None else memo[s.when]) for s in stores)
+    return tuple(
+        Store(s.buffer, memo[s.offset], memo[s.value], None if s.when is None else memo[s.when]) for s in stores
+    )
 
 
 def _beside(kernel: Kernel) -> Axis | None:
