@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from repro.targets.tpu_sim.isa import Instruction
+from repro.targets.tpu_sim.isa import Dma, Instruction, Send
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions
 
 
@@ -64,4 +64,6 @@ class _Backward:
         if instruction.writes is not None:
             return instruction.writes.number in live
         written = instruction.memory_writes
+        if isinstance(instruction, Dma | Send):  # some wait counts on it
+            return True
         return not written or any(span.ref.name in self.useful for span in written)
