@@ -81,6 +81,16 @@ KERNELS: tuple[BoundKernel, ...] = (
 """Held against bytes over bandwidth by tests."""
 
 FURTHER: tuple[BoundKernel, ...] = (
+    _kernel(
+        "sum of short rows", "131072 x 128", lambda x: (reduce_axes("add", x, [1]),), TensorType(F32, (131072, 128)),
+    ),
+    _kernel("sum of long columns", "16384 x 1024", lambda x: (reduce_axes("add", x, [0]),), TALL),
+    _kernel(
+        "sum of few columns", "131072 x 128", lambda x: (reduce_axes("add", x, [0]),), TensorType(F32, (131072, 128)),
+    ),
+    _kernel(
+        "narrow transpose", "262144 x 64", lambda x: (transpose(x, (1, 0)),), TensorType(F32, (262144, 64)),
+    ),
     _imported("softmax", "16384 x 1024", "Softmax", TALL.shape, axis=-1),
     _imported("layer norm", "16384 x 1024", "LayerNormalization", TALL.shape, ROW.shape, ROW.shape, axis=-1),
     _kernel(
@@ -88,4 +98,4 @@ FURTHER: tuple[BoundKernel, ...] = (
         TensorType(F32, (512, 1024)), TensorType(I64, (16384, 1)),
     ),
 )  # fmt: skip
-"""What is bound by something else, or runs as several kernels."""
+"""What is bound by something else somewhere, or runs as several kernels."""
