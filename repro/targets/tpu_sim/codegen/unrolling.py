@@ -61,7 +61,7 @@ def _body(body: Sequence[Statement], fresh: _Names) -> tuple[Statement, ...]:
             case Loop(parallel=True):
                 made += [_inside(each, fresh) for each in _side_by_side(statement, fresh)]
             case Loop():
-                made += _loop(_inside(statement, fresh), fresh)
+                made += _loop(replace(statement, body=_body(statement.body, fresh)), fresh)
             case WhenAny():
                 made.append(replace(statement, body=_body(statement.body, fresh)))
             case Bundle():
