@@ -1,6 +1,7 @@
-"""The simulated TPU: dots beside what their arrays and their bytes allow, a GPT's step on several chips.
+"""The simulated TPU: dots beside what their arrays and their bytes allow, other kernels beside their bytes, a GPT's
+step on several chips.
 
-    python -m benchmarks.tpu_sim [dots] [chips]
+    python -m benchmarks.tpu_sim [dots] [chips] [bandwidth]
 
 Everything here is counted, not measured: it is the same on every host.
 """
@@ -11,13 +12,16 @@ import sys
 
 import numpy as np
 
+from benchmarks.tpu_kernels import FURTHER, KERNELS, BoundKernel
 from golden import bless
 from passes import pipeline
+from repro.errors import ReproError
 from repro.ir.graph import Graph, argument
+from repro.ir.program import Program
 from repro.ir.types import F32, TensorType
 from repro.ops import dot
 from repro.targets.tpu_sim import links
-from repro.targets.tpu_sim.chips import Chip, chip
+from repro.targets.tpu_sim.chips import Chip, chip, names
 from repro.targets.tpu_sim.data_parallel import DataParallel
 from repro.targets.tpu_sim.estimate import estimate
 
@@ -62,8 +66,31 @@ def chips(at: Chip) -> None:
         sys.stdout.write(f"{line}, {time.link_bytes:,} bytes; {alone / whole / count:.0%} of {count} times one\n")
 
 
+def bandwidth() -> None:
+    """Cycles of generated kernels over bytes / bandwidth, on every chip. In brackets, where the vector unit's passes
+    alone take longer than the bytes: cycles over those."""
+    sys.stdout.write(f"| kernel | kernels | {' | '.join(names())} |\n|{'---|' * (2 + len(names()))}\n")
+    for each in (*KERNELS, *FURTHER):
+        program = each.program()
+        cells = (_beside_bytes(each, program, chip(name)) for name in names())
+        sys.stdout.write(f"| {each.name}: {each.what} | {len(program.kernels)} | {' | '.join(cells)} |\n")
+        sys.stdout.flush()
+
+
+def _beside_bytes(kernel: BoundKernel, program: Program, at: Chip) -> str:
+    try:
+        profile = estimate(program, at)
+    except ReproError:
+        return "too large for VMEM"
+    least = kernel.nbytes / at.hbm_bytes_per_cycle
+    passes = profile.counts["passes"] / at.alu_slots
+    return f"{profile.cycles / least:.2f}" + (f" ({profile.cycles / passes:.2f})" if passes > least else "")
+
+
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["dots", "chips"]
+    wanted = sys.argv[1:] or ["dots", "chips", "bandwidth"]
+    if "bandwidth" in wanted:
+        bandwidth()
     for name in ("v5e", "v6e"):
         for what in (dots, chips):
             if what.__name__ in wanted:

@@ -44,7 +44,7 @@ def changed(body: Sequence[Statement], position: int, by: Instruction) -> tuple[
 def caught(case: Case, broken: Routine) -> str | None:
     """The kind of fault that the case's own values run into."""
     try:
-        outputs(case.kernel, broken, case.chip, case.runs[0][0], case.counters)
+        outputs(case.kernel, broken, case.chip, case.arrays, case.counters)
     except FaultError as fault:
         return fault.kind
     return None

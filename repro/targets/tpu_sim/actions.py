@@ -110,16 +110,8 @@ def _constant(instruction: Constant) -> Action:
     return run
 
 
-def pattern_offsets(pattern: Pattern) -> Array:
-    """The element that each lane stands for, i64 [1024]."""
-    total = np.zeros(1, np.int64)
-    for count, stride in pattern.digits:
-        total = (total[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
-    return total
-
-
 def _iota(instruction: Iota) -> Action:
-    offsets, start = pattern_offsets(instruction.pattern), evaluator(instruction.start)
+    offsets, start = instruction.pattern.lanes, evaluator(instruction.start)
     number, storage = instruction.target.number, instruction.dtype.storage
 
     def run(frame: Frame) -> None:
@@ -174,7 +166,7 @@ class _Place:
         if ref.space != "v":
             raise FaultError("out of range", f"{ref.name} is not in VMEM", where)
         self.linear = pattern == LINEAR
-        self.offsets = pattern_offsets(pattern)
+        self.offsets = pattern.lanes
         self.low, self.high = int(self.offsets.min()), int(self.offsets.max())
         counts = tuple(count for count, _ in pattern.digits)
         self.counts, self.strides = counts, tuple(stride for _, stride in pattern.digits)

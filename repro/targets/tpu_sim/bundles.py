@@ -12,19 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from repro.targets.tpu_sim.chips import Chip
-from repro.targets.tpu_sim.isa import (
-    Dma,
-    Gather,
-    Instruction,
-    Load,
-    Matmul,
-    Push,
-    Scatter,
-    Send,
-    Store,
-    Transpose,
-    Wait,
-)
+from repro.targets.tpu_sim.isa import Dma, Instruction, Matmul, Push, Send, Wait
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny
 
 RUN = 256
@@ -173,26 +161,14 @@ def touched(instruction: Instruction, narrow: Set[int] = frozenset()) -> tuple[l
         wide = instruction.result_type is not None and instruction.result_type.bits == 64
         writes += _parts(instruction.writes.number, wide)
         reads += writes if instruction.predicate is not None else []
-    match instruction:
-        case Load() | Gather():
-            reads += [instruction.source.name, "transfers"]
-        case Store() | Scatter():
-            writes.append(instruction.target.name)
-            reads.append("transfers")
-        case Transpose():
-            writes.append(instruction.target.name)
-            reads += [instruction.source.name, "transfers"]
-        case Push():
-            writes.append("weights")
-            reads += [instruction.source.name, "transfers"]
-        case Matmul():
-            writes += [instruction.written.name, "weights"]
-            reads += [instruction.data.name, instruction.sums.name, "transfers"]
-            reads += [] if instruction.valid is None else [instruction.valid.name]
-        case Dma() | Send() | Wait():
-            writes.append("transfers")
-        case _:
-            pass
+    if isinstance(instruction, Dma | Send | Wait):
+        return reads, [*writes, "transfers"]
+    reads += [span.ref.name for span in instruction.memory_reads]
+    writes += [span.ref.name for span in instruction.memory_writes]
+    if isinstance(instruction, Push | Matmul):
+        writes.append("weights")
+    if instruction.memory_reads or instruction.memory_writes:
+        reads.append("transfers")
     return reads, writes
 
 

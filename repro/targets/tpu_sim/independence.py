@@ -11,7 +11,7 @@ import numpy as np
 from repro.ir.types import Array
 from repro.targets.tpu_sim.faults import FaultError
 from repro.targets.tpu_sim.frame import evaluator
-from repro.targets.tpu_sim.isa import Gather, Instruction, Load, Scatter, Store, Transpose, instruction_text
+from repro.targets.tpu_sim.isa import Instruction, Scatter, instruction_text
 from repro.targets.tpu_sim.operands import Ref
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny
 from repro.targets.tpu_sim.registers import exposed, written
@@ -150,22 +150,9 @@ def _accesses(body: Sequence[Statement]) -> Iterator[Access]:
 
 
 def _touched(instruction: Instruction) -> Iterator[Access]:
-    match instruction:
-        case Load():
-            yield Access(instruction, instruction.source, _of(instruction.pattern.digits), False)
-        case Store():
-            yield Access(instruction, instruction.target, _of(instruction.pattern.digits), True)
-        case Gather():
-            yield Access(instruction, instruction.source, None, False)
-        case Scatter():
-            yield Access(instruction, instruction.target, None, True)
-        case Transpose():
-            rows, columns = instruction.rows, instruction.columns
-            read = _of(((rows, instruction.source_pitch), (columns, 1)))
-            yield Access(instruction, instruction.source, read, False)
-            yield Access(instruction, instruction.target, _of(((columns, instruction.target_pitch), (rows, 1))), True)
-        case _:
-            return
+    for writes, spans in ((False, instruction.memory_reads), (True, instruction.memory_writes)):
+        for span in spans:
+            yield Access(instruction, span.ref, None if span.box is None else _of(span.box), writes)
 
 
 def _of(digits: Sequence[tuple[int, int]]) -> Array:

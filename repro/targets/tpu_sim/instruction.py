@@ -15,7 +15,7 @@ from repro.ir import loops
 from repro.ir.loops import BufferParameter, Expr, Kernel
 from repro.ir.types import DType
 from repro.targets.tpu_sim.costs import Cost
-from repro.targets.tpu_sim.operands import LANES, Index, Pattern, Reg
+from repro.targets.tpu_sim.operands import LANES, Index, Pattern, Reg, Span
 
 FAR = 1 << 40
 """The extent of memory in a meaning: the simulator checks addresses before."""
@@ -42,6 +42,16 @@ class Instruction:
     def writes(self) -> Reg | None:
         """The register it writes."""
         return None
+
+    @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        """What it reads of memory."""
+        return ()
+
+    @property
+    def memory_writes(self) -> tuple[Span, ...]:
+        """What it writes of memory."""
+        return ()
 
     @property
     def result_type(self) -> DType | None:

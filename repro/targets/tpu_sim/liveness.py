@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from repro.targets.tpu_sim.isa import (
-    Dma,
-    Gather,
-    Instruction,
-    Load,
-    Matmul,
-    Push,
-    Scatter,
-    Send,
-    Store,
-    Transpose,
-    Wait,
-)
-from repro.targets.tpu_sim.operands import Ref
+from repro.targets.tpu_sim.isa import Dma, Instruction, Send
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny, instructions
 
 
@@ -33,20 +20,8 @@ def _useful_areas(routine: Routine) -> frozenset[str]:
     """Areas that something reads, and arguments."""
     found = {f"b{number}" for number in range(len(routine.arguments))}
     for each in instructions(routine.body):
-        found |= {place.name for place in _read_places(each)}
+        found |= {span.ref.name for span in each.memory_reads}
     return frozenset(found)
-
-
-def _read_places(instruction: Instruction) -> list[Ref]:
-    match instruction:
-        case Load() | Gather() | Push() | Transpose() | Dma() | Send():
-            return [instruction.source]
-        case Matmul():
-            carried = [] if instruction.fresh else [instruction.sums]
-            rest = [each for each in (instruction.valid, instruction.onto) if each is not None]
-            return [instruction.data, *carried, *rest]
-        case _:
-            return []
 
 
 class _Backward:
@@ -86,12 +61,9 @@ class _Backward:
         return frozenset(before)
 
     def _matters(self, instruction: Instruction, live: frozenset[int]) -> bool:
-        match instruction:
-            case Store() | Scatter() | Transpose() | Dma() | Send():
-                return instruction.target.name in self.useful
-            case Matmul():
-                return instruction.written.name in self.useful
-            case Push() | Wait():
-                return True
-            case _:
-                return instruction.writes is None or instruction.writes.number in live
+        if instruction.writes is not None:
+            return instruction.writes.number in live
+        written = instruction.memory_writes
+        if isinstance(instruction, Dma | Send):  # some wait counts on it
+            return True
+        return not written or any(span.ref.name in self.useful for span in written)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from repro.ir.types import BY_NAME, DType
+import numpy as np
+
+from repro.ir.types import BY_NAME, Array, DType
 
 SUBLANES, COLUMNS = 8, 128
 LANES = SUBLANES * COLUMNS
@@ -111,6 +113,15 @@ class Ref:
         return f"{self.space}{self.number}"
 
 
+@dataclass(frozen=True)
+class Span:
+    """Elements of memory that an instruction touches: from the place on, (count, stride) of each dimension; `box` is
+    None where data, or another instruction, decide which."""
+
+    ref: Ref
+    box: tuple[tuple[int, int], ...] | None = None
+
+
 def hbm(number: int, offset: Index | int = 0) -> Ref:
     return Ref("b", number, offset if isinstance(offset, Index) else Index(offset))
 
@@ -141,6 +152,14 @@ class Pattern:
 
     def __str__(self) -> str:
         return ",".join(f"{count}:{stride}" for count, stride in self.digits)
+
+    @property
+    def lanes(self) -> Array:
+        """The element that each lane stands for, i64 [1024]."""
+        total = np.zeros(1, np.int64)
+        for count, stride in self.digits:
+            total = (total[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
+        return total
 
     @property
     def runs(self) -> int:

@@ -10,7 +10,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim.costs import Cost
 from repro.targets.tpu_sim.instruction import FAR, Instruction, array_of
-from repro.targets.tpu_sim.operands import COLUMNS, Dim, Index, Ref
+from repro.targets.tpu_sim.operands import COLUMNS, Dim, Index, Ref, Span
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,14 @@ class Transpose(Instruction):
     when: Index | None = None
     mnemonic = "transpose"
     unit = "cross"
+
+    @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        return (Span(self.source, ((self.rows, self.source_pitch), (self.columns, 1))),)
+
+    @property
+    def memory_writes(self) -> tuple[Span, ...]:
+        return (Span(self.target, ((self.columns, self.target_pitch), (self.rows, 1))),)
 
     def cost(self) -> Cost:
         words = max(1, self.dtype.bits // 32)
@@ -61,6 +69,11 @@ class Push(Instruction):
     when: Index | None = None
     mnemonic = "push"
     unit = "weights"
+
+    @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        slow, fast = (self.width, self.depth) if self.turned else (self.depth, self.width)
+        return (Span(self.source, ((slow, self.pitch), (fast, 1))),)
 
     def meaning(self) -> Kernel:
         k, n = ix.axis(0, self.depth), ix.axis(1, self.width)
@@ -96,6 +109,21 @@ class Matmul(Instruction):
     when: Index | None = None
     mnemonic = "matmul"
     unit = "matrix"
+
+    @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        return tuple(Span(span.ref) for span in self.reading(1, 1))
+
+    def reading(self, depth: int, width: int) -> tuple[Span, ...]:
+        """What it reads of memory if the slot's weights are so many terms of so many columns."""
+        data, sums = ((self.rows, self.data_pitch), (depth, 1)), ((self.rows, self.sums_pitch), (width, 1))
+        carried = None if self.fresh else self.sums
+        boxes = ((self.data, data), (self.valid, data), (carried, sums), (self.onto, sums))
+        return tuple(Span(ref, box) for ref, box in boxes if ref is not None)
+
+    @property
+    def memory_writes(self) -> tuple[Span, ...]:
+        return (Span(self.written),)
 
     @property
     def written(self) -> Ref:
@@ -154,6 +182,14 @@ class Dma(Instruction):
     mnemonic = "dma"
     unit = "dma"
 
+    @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        return (Span(self.source, tuple((dim.count, dim.source) for dim in self.dims)),)
+
+    @property
+    def memory_writes(self) -> tuple[Span, ...]:
+        return (Span(self.target, tuple((dim.count, dim.target) for dim in self.dims)),)
+
     def meaning(self, steps: tuple[int, ...]) -> Kernel:
         axes = tuple(ix.axis(number, count) for number, count in enumerate(steps))
         source = ix.add(ix.number(0), *(ix.scale(a, d.source) for a, d in zip(axes, self.dims, strict=True)))
@@ -179,6 +215,14 @@ class Send(Instruction):
     when: Index | None = None
     mnemonic = "send"
     unit = "dma"
+
+    @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        return (Span(self.source, ((self.count, 1),)),)
+
+    @property
+    def memory_writes(self) -> tuple[Span, ...]:
+        return (Span(self.target, ((self.count, 1),)),)
 
     def meaning(self) -> Kernel:
         axis = ix.axis(0, self.count)

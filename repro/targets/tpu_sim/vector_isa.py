@@ -10,7 +10,7 @@ from repro.ir.loops import Expr, Kernel
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim.costs import Cost, alu_passes
 from repro.targets.tpu_sim.instruction import FAR, LANE, Instruction, array_of, lane_offset, lanewise_kernel
-from repro.targets.tpu_sim.operands import COLUMNS, LANES, LINEAR, REGISTERS, Index, Pattern, Ref, Reg
+from repro.targets.tpu_sim.operands import COLUMNS, LANES, LINEAR, REGISTERS, Index, Pattern, Ref, Reg, Span
 
 # ── vector unit ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,6 +146,10 @@ class Load(Instruction):
     unit = "load"
 
     @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        return (Span(self.source, self.pattern.digits),)
+
+    @property
     def writes(self) -> Reg:
         return self.target
 
@@ -169,6 +173,10 @@ class Store(Instruction):
     when: Index | None = None
     mnemonic = "store"
     unit = "store"
+
+    @property
+    def memory_writes(self) -> tuple[Span, ...]:
+        return (Span(self.target, self.pattern.digits),)
 
     @property
     def reads(self) -> tuple[Reg, ...]:
@@ -209,6 +217,10 @@ class Gather(Instruction):
     unit = "load"
 
     @property
+    def memory_reads(self) -> tuple[Span, ...]:
+        return (Span(self.source),)
+
+    @property
     def reads(self) -> tuple[Reg, ...]:
         return (self.index,) if self.mask is None else (self.index, self.mask)
 
@@ -241,6 +253,10 @@ class Scatter(Instruction):
     when: Index | None = None
     mnemonic = "scatter"
     unit = "store"
+
+    @property
+    def memory_writes(self) -> tuple[Span, ...]:
+        return (Span(self.target),)
 
     @property
     def reads(self) -> tuple[Reg, ...]:

@@ -93,6 +93,7 @@ def candidates(kernel: Kernel, chip: Chip, worth: int = WORTH) -> list[Chunked]:
             for axis in kernel.axes
             if (count := _count(axis.extent, min(n, _most(kernel, axis)))) > 1
         ]
+        cuts.sort(key=lambda cut: _drawbacks(kernel, nbytes, *cut))
     return [*(_cut(kernel, axis, count) for axis, count in dict.fromkeys(cuts)), whole_kernel]
 
 
@@ -100,6 +101,20 @@ def _most(kernel: Kernel, axis: Axis) -> int:
     """Chunks in which lanes are still filled: sums of neighbours need some of them side by side."""
     sums = any(isinstance(each, Reduce) for each in kernel.expressions)
     return max(1, axis.extent // COLUMNS) if sums and axis is kernel.axes[-1] else axis.extent
+
+
+def _drawbacks(kernel: Kernel, nbytes: int, axis: Axis, count: int) -> tuple[bool, bool]:
+    """Whether much would be in VMEM whole, since no chunk moves along with the axis; and whether a chunk's lines would
+    be shorter than a register's."""
+    whole_ones, steps = dict[int, int](), list[int]()
+    for each in kernel.expressions:
+        if isinstance(each, Load):
+            stride = ix.coefficient(each.offset, axis) or 0
+            steps += [abs(stride) * axis.extent // count] if stride else []
+            if stride == 0:
+                buffer = kernel.buffers[each.buffer]
+                whole_ones[each.buffer] = buffer.elements * buffer.dtype.bytes
+    return 8 * sum(whole_ones.values()) > nbytes, min(steps, default=COLUMNS) < COLUMNS
 
 
 def _products(expr: Expr, kernel: Kernel) -> int:

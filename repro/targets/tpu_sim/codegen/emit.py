@@ -10,13 +10,16 @@ from repro.ir import index as ix
 from repro.ir.loops import Axis, Expr, Kernel, Lanes, Reduce, Store, load, reduce
 from repro.ir.types import F32, DType
 from repro.targets.tpu_sim.chips import Chip
-from repro.targets.tpu_sim.codegen import chunks, matrix, plain, rows, stages, transfers
+from repro.targets.tpu_sim.codegen import chunks, columns, matrix, plain, rows, stages, transfers, turning
 from repro.targets.tpu_sim.codegen.chunks import Chunked
 from repro.targets.tpu_sim.codegen.contractions import Contraction, Matrix, extent_of, flat, run
+from repro.targets.tpu_sim.codegen.decided import decide
 from repro.targets.tpu_sim.codegen.moving import Moving
 from repro.targets.tpu_sim.codegen.orders import shorten
+from repro.targets.tpu_sim.codegen.places import Places
 from repro.targets.tpu_sim.codegen.stages import Stage, loads
 from repro.targets.tpu_sim.codegen.transfers import Copy, between, direct
+from repro.targets.tpu_sim.codegen.turning import Turn
 from repro.targets.tpu_sim.codegen.unrolling import unroll
 from repro.targets.tpu_sim.codegen.values import Values
 from repro.targets.tpu_sim.codegen.writer import Writer, whole
@@ -34,7 +37,7 @@ def emit(kernel: Kernel, chip: Chip, worth: int = chunks.WORTH) -> Routine:
     way of running it fits the chip's VMEM."""
     least = 0
     for chunked in chunks.candidates(kernel, chip, worth):
-        made = finish(unroll(_Emitter(kernel, chunked, chip).routine()), chip)
+        made = finish(decide(unroll(_Emitter(kernel, chunked, chip).routine())), chip)
         if made.vmem_bytes <= chip.vmem_bytes:
             return made
         least = min(least or made.vmem_bytes, made.vmem_bytes)
@@ -67,6 +70,8 @@ class _Emitter:
         self.halves: dict[int, Expr] = {}
         """Buffers two chunks' elements of which are in VMEM: where this chunk's half begins."""
         self.known: dict[Axis, Index] = {}
+        self.positions: set[int] = set()
+        """Buffers that hold where an extreme was found: never negative."""
         self.results: dict[int, int] = {}
         """What a chunk makes of each buffer that is written."""
         self.outside = self.writer.sink
@@ -99,15 +104,17 @@ class _Emitter:
         self.moving.all_chunks(front, back)
 
     def _front(self) -> int:
-        """How many stages may run a chunk ahead of the others: those up to the only contraction, if the rest reads
-        nothing else that changes from chunk to chunk but its sums."""
+        """How many stages may run a chunk ahead of the others: those up to the only contraction, or to the last
+        transpose where there is none, if the rest reads nothing else that changes from chunk to chunk."""
         found = [n for n, stage in enumerate(self.cut.stages) if stage.contraction is not None]
+        if not found:
+            found = [n for n, stage in enumerate(self.cut.stages) if stage.turn is not None][-1:]
         if len(found) != 1 or not self._varies(self.cut.stages[found[0]].roots):
             return 0
         front, back = self.cut.stages[: found[0] + 1], self.cut.stages[found[0] + 1 :]
-        sums = front[-1].stores[0].buffer
+        result = front[-1].stores[0].buffer
         before, after = ({load.buffer for stage in part for load in loads(stage.roots)} for part in (front, back))
-        made = {store.buffer for stage in front for store in stage.stores} - {sums}
+        made = {store.buffer for stage in front for store in stage.stores} - {result}
         return 0 if (before | made) & after else len(front)
 
     def _stages(self, part: Sequence[Stage]) -> None:
@@ -236,7 +243,11 @@ class _Emitter:
         if stage.contraction is not None:
             self._contract(stage.contraction, stage.stores[0].buffer)
             return
+        if stage.turn is not None and self._turn(stage, stage.turn):
+            return
         stage = self._leaves(_shortened(stage))
+        if stage.reduce is not None and stage.reduce.combiner.startswith("arg"):
+            self.positions.add(stage.stores[0].buffer)
         varies = self._varies(stage.roots)
         final = {store.buffer for store in stage.stores if store.buffer < len(self.kernel.buffers)}
         if varies or (final and self.number is not None):
@@ -247,15 +258,36 @@ class _Emitter:
         elif final:
             self._whole_result(final)
         with self._once_if(not varies and not final):
-            self._vector(self._from_windows(stage))
+            self._vector(stages.merged(self._from_windows(stage)))
+
+    def _turn(self, stage: Stage, turn: Turn) -> bool:
+        """Whether the transpose unit does the stage: not if what is in VMEM of the buffer has no strides."""
+        (load,), result = loads(stage.roots), stage.stores[0].buffer
+        self._wait_for([load.buffer])
+        (inside,) = loads(self._from_windows(stage).roots)
+        strides = {axis: ix.coefficient(inside.offset, axis) for axis in turn.axes}
+        begin = ix.add(inside.offset, *(ix.scale(axis, -(stride or 0)) for axis, stride in strides.items()))
+        start = Places(self.known, {}).scalar(begin)
+        if start is None or None in strides.values() or strides[turn.places] != 1:
+            return False
+        varies = self._varies([load])
+        if varies:
+            self.varying.add(result)
+        with self._once_if(not varies):
+            target = self._halved(result, extent_of(turn.axes))
+            source = vmem(self.areas[load.buffer], start)
+            known = {axis: stride or 0 for axis, stride in strides.items()}
+            turning.emit(self.writer, turn, load.dtype, source, target, known)
+        return True
 
     def _vector(self, stage: Stage) -> None:
         written = frozenset(store.buffer for store in stage.stores)
-        values = Values(
-            self.writer, self.areas, [*stage.roots, *stage.axes, *self.known], written, self.known, self.halves
-        )
+        roots = [*stage.roots, *stage.axes, *self.known]
+        values = Values(self.writer, self.areas, roots, written, self.known, self.halves, self.positions)
         if rows.runs_along(stage):
             rows.Rows(values, stage).emit()
+        elif columns.groups(stage) > 1:
+            columns.Columns(values, stage).emit()
         else:
             plain.emit(values, stage, self.kernel)
 
@@ -317,7 +349,7 @@ class _Emitter:
             if valid is not None and c.reduce.present is not None:
                 valid = self._turned(c.reduce.present, valid, given, wanted)
         with self._once_if(not varies):
-            total = self._sums(c, result)
+            total = self._halved(result, c.result.elements)
             sums = self._room(F32, c.sums.elements, varies)[0] if c.turned else total
             arriving = [self.pieces[each.number] for each in (data, weights) if each.number in self.pieces]
 
@@ -330,11 +362,11 @@ class _Emitter:
             if c.turned:
                 matrix.turn(self.writer, F32, sums, total, c.sums, c.result)
 
-    def _sums(self, c: Contraction, result: int) -> Ref:
-        """Where the sums go: to one half of their area, if the other one's are still to be read."""
-        if not self.ahead or self.number is None:
+    def _halved(self, result: int, elements: int) -> Ref:
+        """Where a unit's results go: to one half of their area, if the other one's are still to be read."""
+        if not self.ahead or self.number is None or result not in self.varying:
             return vmem(self.areas[result])
-        window = chunks.Window(0, 0, c.result.elements)
+        window = chunks.Window(0, 0, elements)
         self.windows[result] = window
         self.halves[result] = ix.scale(ix.mod(self.number, 2), window.room)
         self.writer.widen(self.areas[result], 2 * window.room)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from passes.rename import rebuilt
 from repro.ir import index as ix
 from repro.ir.loops import (
     FALSE,
     TRUE,
+    Affine,
     Apply,
     Axis,
     Const,
@@ -28,8 +30,9 @@ from repro.ir.loops import (
     topological,
 )
 from repro.ir.types import BOOL, I64, DType
-from repro.targets.tpu_sim.codegen import contractions
+from repro.targets.tpu_sim.codegen import contractions, turning
 from repro.targets.tpu_sim.codegen.contractions import Contraction
+from repro.targets.tpu_sim.codegen.turning import Turn
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Stage:
     stores: tuple[Store, ...]
     contraction: Contraction | None = None
     """The only store's value, where the matrix unit is to compute it."""
+    turn: Turn | None = None
+    """How the only store's value, a load, is laid out anew by the transpose unit."""
 
     @property
     def roots(self) -> list[Expr]:
@@ -90,6 +95,28 @@ class _Cutter:
         made = load(value.dtype, number, place)
         return made if found is None else apply("add", made, const(value.dtype, 0))
 
+    def turned(self, stage: Stage) -> list[Stage]:
+        """The stage, after those that lay out loads that it would read with strides."""
+        if stage.contraction is not None or stage.reduce is not None:
+            return [stage]
+        made, memo = list[Stage](), dict[Expr, Expr]()
+        for expr in topological(stage.roots):
+            found = turning.find(expr, stage.axes) if isinstance(expr, Load) else None
+            if found is None or not isinstance(expr, Load):
+                memo[expr] = rebuilt(expr, tuple(memo[child] for child in expr.children))
+                continue
+            number = len(self.kernel.buffers) + len(self.areas)
+            self.areas.append(Area(expr.dtype, contractions.extent_of(found.axes)))
+            made.append(Stage(found.axes, 0, (Store(number, found.offset, expr),), turn=found))
+            memo[expr] = load(expr.dtype, number, found.offset)
+        return [*made, Stage(stage.axes, 0, _through(stage.stores, memo))] if made else [stage]
+
+
+def _through(stores: Sequence[Store], memo: dict[Expr, Expr]) -> tuple[Store, ...]:
+    return tuple(
+        Store(s.buffer, memo[s.offset], memo[s.value], None if s.when is None else memo[s.when]) for s in stores
+    )
+
 
 def _beside(kernel: Kernel) -> Axis | None:
     """The axis along which what is stored lies side by side."""
@@ -104,16 +131,40 @@ def cut(kernel: Kernel, known: frozenset[Axis] = frozenset()) -> Stages:
     if kernel.serial:
         return Stages((Stage(kernel.axes, kernel.serial, kernel.stores),), ())
     cutter, memo = _Cutter(kernel), dict[Expr, Expr]()
-    every = known.union(kernel.axes)
+    given = known.union(kernel.axes)
     for expr in kernel.expressions:
         made = rebuilt(expr, tuple(memo[child] for child in expr.children))
-        if isinstance(made, Reduce) and made.free <= every:
+        if isinstance(made, Reduce) and made.free <= given:
             made = cutter.stored(made)
         memo[expr] = made
-    stores = tuple(
-        Store(s.buffer, memo[s.offset], memo[s.value], None if s.when is None else memo[s.when]) for s in kernel.stores
-    )
-    return Stages((*cutter.stages, Stage(kernel.axes, 0, stores)), tuple(cutter.areas))
+    stores = _through(kernel.stores, memo)
+    every = [*cutter.stages, Stage(kernel.axes, 0, stores)]
+    return Stages(tuple(each for stage in every for each in cutter.turned(stage)), tuple(cutter.areas))
+
+
+def merged(stage: Stage) -> Stage:
+    """The stage with neighbouring axes that all its offsets treat as one run made one axis: lanes fill up."""
+    if stage.serial or stage.reduce is not None:
+        return stage
+    for outer, inner in pairwise(stage.axes):
+        if _one_run(stage.roots, outer, inner):
+            axis = ix.axis(inner.number, outer.extent * inner.extent)
+            values = substitute(stage.roots, {outer: ix.number(0), inner: axis})
+            memo = dict(zip(stage.roots, values, strict=True))
+            axes = tuple(axis if each is inner else each for each in stage.axes if each is not outer)
+            return merged(Stage(axes, 0, _through(stage.stores, memo)))
+    return stage
+
+
+def _one_run(roots: Sequence[Expr], outer: Axis, inner: Axis) -> bool:
+    """Whether both occur in sums alone, the outer with the inner's whole run as its stride."""
+    for expr in topological(roots):
+        if outer not in expr.children and inner not in expr.children:
+            continue
+        strides = [ix.coefficient(expr, axis) for axis in (outer, inner)] if isinstance(expr, Affine) else [None]
+        if None in strides or strides[0] != (strides[1] or 0) * inner.extent:
+            return False
+    return outer not in roots and inner not in roots
 
 
 def substitute(roots: Sequence[Expr], values: dict[Axis, Expr]) -> list[Expr]:

@@ -7,7 +7,7 @@ pattern over lanes; where it has no such form the lanes gather.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -66,10 +66,11 @@ class Values:
         written: frozenset[int],
         known: dict[Axis, Index] | None = None,
         halves: dict[int, Expr] | None = None,
+        positions: Set[int] = frozenset(),
     ) -> None:
         """`known`: axes that are values of the scalar core from the start. `halves`: buffers of whose area this stage
-        may touch but the half that begins there."""
-        self.halves = halves or {}
+        may touch but the half that begins there. `positions`: buffers that hold nothing negative."""
+        self.halves, self.positions = halves or {}, positions
         self.writer, self.areas, self.written = writer, areas, written
         self.levels = [Level(writer.sink)]
         self.places = Places(dict(known or {}), {})
@@ -295,7 +296,7 @@ class Values:
     def _index_op(self, expr: IndexOp, operand: Val, dtype: DType) -> Val:
         """Floor division; only an index that may be negative needs more than the truncating one."""
         put, divisor = self.writer.alu, self._number(dtype, expr.divisor)
-        negative = ix.bounds(expr.children[0])[0] < 0
+        negative = self._may_be_negative(expr.children[0])
         if expr.op == "mod":
             rest = put("rem", dtype, operand, divisor)
             if not negative:
@@ -307,6 +308,11 @@ class Values:
             return quotient
         below = put("lt", BOOL, put("rem", dtype, operand, divisor), self._number(dtype, 0))
         return self.writer.select(below, put("sub", dtype, quotient, self._number(dtype, 1)), quotient)
+
+    def _may_be_negative(self, index: Expr) -> bool:
+        if isinstance(index, Load) and index.when is None:
+            return index.buffer not in self.positions
+        return ix.bounds(index)[0] < 0
 
     # memory ─────────────────────────────────────────────────────────────────────────────────────────
 
