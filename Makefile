@@ -59,7 +59,7 @@ bench: $(STAMP) ## speed, memory and build time beside PyTorch and ONNX Runtime;
 prove: $(STAMP) ## elementary functions in f32, every input: make prove [FUNCTION=tanh]
 	$(PY) -m proofs $(FUNCTION)
 
-prove-roads: $(STAMP) ## that second roads to f32 functions give the proven results, every input: [FUNCTION=tanh]
+prove-roads: $(STAMP) ## that other roads to f32 functions give the proven results, every input: [FUNCTION=tanh]
 	$(PY) -m proofs.roads $(FUNCTION)
 
 prove-doubles: $(STAMP) ## worst errors of the f64 functions, over 10^8 points each: [FUNCTION=tanh]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from proofs.records import FOLDER
-from repro.ir.loops import Const, Load, Rarely, topological
+from repro.ir.loops import Const, Expr, Load, Rarely, topological
 from repro.ir.types import F32, F64, DType
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
 from repro.numerics.interpret import argument
@@ -27,7 +27,11 @@ def record(name: str) -> dict[str, Any] | None:
 def operations(name: str, dtype: DType) -> tuple[int, int]:
     """Scalar operations of a function: those of every argument, and all of them."""
     operands = [argument(dtype, position) for position in range(1 + (name in BINARY_FUNCTIONS))]
-    root = {**FUNCTIONS, **BINARY_FUNCTIONS}[name](*operands)
+    return counted({**FUNCTIONS, **BINARY_FUNCTIONS}[name](*operands), operands)
+
+
+def counted(root: Expr, operands: Sequence[Expr]) -> tuple[int, int]:
+    """Scalar operations of a sequence: those that every argument takes, and all of them."""
     everything = sum(not isinstance(expr, Const | Load) for expr in topological([root]))
     common, seen, stack = 0, {*operands}, [root]
     while stack:

@@ -1,8 +1,11 @@
-"""Show that a function's f32 road gives the proven results for every one of the 2^32 inputs, and record it.
+"""Show that a function's other roads give the proven results for every one of the 2^32 inputs, and record it.
 
-    python -m proofs.roads [NAME...] [--workers 2]     writes golden/elementary/NAME.single.json
+    python -m proofs.roads [NAME...] [--workers 2]     writes golden/elementary/NAME.ROAD.json
+    python -m proofs.roads [NAME...] --seldom          how many normal samples each road leaves to the first one
 
 The record of a proof holds a digest of the results of each residue class. A road is right where its digests are those.
+The road in pairs (`single`) is tried as the sequence that it is. Those by tables are tried as CPUs run them: the first
+road's sequence is compiled for a machine that takes them, with what the emitter makes of lanes and of its seldom side.
 """
 
 from __future__ import annotations
@@ -11,92 +14,153 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+from rich.console import Console
 
 from proofs import records
 from proofs.exhaustive import CLASSES, Prover
 from proofs.native import elementwise_kernel
+from proofs.report import counted
 from repro.errors import ReproError
-from repro.ir.loops import Expr
+from repro.ir.loops import Expr, Rarely
 from repro.ir.types import F32
+from repro.machines import CPUS, Machine
+from repro.numerics import interpret
 from repro.numerics.contract import CONTRACT_VERSION
-from repro.numerics.elementary import single
+from repro.numerics.elementary import single, tabled
 from repro.numerics.elementary.value import Value
 from repro.tables import console, line, show_error
-
-ROADS = tuple(single.SEQUENCES)
-"""Functions that have a second road."""
-
-
-def road(name: str, operand: Expr) -> Expr:
-    return single.SEQUENCES[name](Value(operand)).expr
+from repro.targets import cpu
+from repro.targets.llvm.roads import entries
 
 
-def code_digest(name: str) -> str:
+@dataclass(frozen=True)
+class Road:
+    """Another way to a function; `machine` is one that takes it of itself."""
+
+    name: str
+    kind: str
+    sequence: Callable[[Value], Value]
+    machine: Machine | None = None
+
+    @property
+    def record(self) -> str:
+        return f"{self.name}.{self.kind}"
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be tried here, or None."""
+        return None if self.machine is None else cpu.runs_here(self.machine)
+
+    def of(self, operand: Expr) -> Expr:
+        return self.sequence(Value(operand)).expr
+
+
+def _tabled() -> list[Road]:
+    """By the widest table first; a machine for each."""
+    found: dict[tuple[str, str], Road] = {}
+    for machine in sorted(CPUS.values(), key=lambda each: -each.permute_bits):
+        for name, sequence in tabled.ROADS.get(entries(machine), {}).items():
+            road = Road(name, f"tabled{entries(machine)}", sequence, machine)
+            found.setdefault((road.name, road.kind), road)
+    return list(found.values())
+
+
+ROADS = {road.record: road for road in [*(Road(n, "single", s) for n, s in single.SEQUENCES.items()), *_tabled()]}
+"""By the name of their record."""
+
+
+def code_digest(road: Road) -> str:
     """sha256 (hex) of the road's sequence: of the text of the kernel of one element."""
-    return elementwise_kernel(lambda x: [road(name, x)], [F32], 1).digest
+    return elementwise_kernel(lambda x: [road.of(x)], [F32], 1).digest
 
 
 @lru_cache(maxsize=1)
-def _prover(name: str) -> Prover:
-    return Prover(name, lambda x: road(name, x))
+def _prover(record: str) -> Prover:
+    road = ROADS[record]
+    return Prover(road.name, road.of) if road.machine is None else Prover(road.name, machine=road.machine)
 
 
-def class_digest(name: str, residue: int) -> str:
+def class_digest(record: str, residue: int) -> str:
     """sha256 (hex) of a class's results, as a proof's record has it."""
-    return _prover(name).class_digest(residue)
+    return _prover(record).class_digest(residue)
 
 
-def record_of(name: str) -> records.Record:
+def record_of(road: Road) -> records.Record:
     """What is recorded where the digests of all classes are those of the proof."""
-    proof = records.read(name, "every_input")
+    proof = records.read(road.name, "every_input")
     return {
         "format": 1,
         "contract": CONTRACT_VERSION,
-        "function": name,
+        "function": road.name,
         "dtype": "f32",
-        "road": "single",
-        "code": code_digest(name),
+        "road": road.kind,
+        "code": code_digest(road),
         "results": proof["results"],
     }
 
 
-def differing(name: str, workers: int) -> list[int]:
+def differing(road: Road, workers: int) -> list[int]:
     """Residue classes whose results are not the proven ones."""
-    wanted = records.read(name, "every_input")["classes"]
+    wanted = records.read(road.name, "every_input")["classes"]
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        found = pool.map(class_digest, [name] * CLASSES, range(CLASSES))
+        found = pool.map(class_digest, [road.record] * CLASSES, range(CLASSES))
         return [residue for residue, digest in enumerate(found) if digest != wanted[residue]]
+
+
+def undecided(road: Road, operand: Expr) -> Expr:
+    """Whether the road leaves the operand to the first one: it says so inside of what it seldom does."""
+    root = road.of(operand)
+    assert isinstance(root, Rarely)
+    return root.seldom.condition if isinstance(root.seldom, Rarely) else root.condition
+
+
+def show_seldom(road: Road, to: Console) -> None:
+    """Operations of every argument, and how many of 2^20 normal samples the first road is taken for."""
+    samples = np.random.default_rng(0).standard_normal(1 << 20).astype(np.float32)
+    left = int(np.count_nonzero(interpret.evaluate(partial(undecided, road), [samples], [F32])))
+    operand = interpret.argument(F32, 0)
+    common, _ = counted(road.of(operand), [operand])
+    line(to, f"{road.record}: {common} operations; one of {samples.size // left:,} takes the first road")
 
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs.roads", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="functions (default: all that have a second road)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="functions, or roads as their records are called")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument("--seldom", action="store_true", help="try nothing; say how seldom the first road is taken")
     chosen, to = parser.parse_args(words), console()
-    unknown = [name for name in chosen.names if name not in ROADS]
+    known = {*ROADS, *(road.name for road in ROADS.values())}
+    unknown = [name for name in chosen.names if name not in known]
     if unknown:
-        parser.error(f"no second road to {', '.join(unknown)}; there is one to {', '.join(ROADS)}")
-    wrong = 0
-    for name in chosen.names or ROADS:
+        parser.error(f"no other road to {', '.join(unknown)}; there is one to {', '.join(sorted(known))}")
+    tried = [road for road in ROADS.values() if not chosen.names or {road.name, road.record} & {*chosen.names}]
+    if chosen.seldom:
+        for road in tried:
+            show_seldom(road, to)
+        return 0
+    wrong = not_run = 0
+    for road in tried:
+        if road.missing is not None:
+            not_run += 1
+            line(to, f"{road.record}: not run: {road.missing}", "yellow")
+            continue
         started = time.perf_counter()
-        classes = differing(name, chosen.workers)
+        classes = differing(road, chosen.workers)
         wrong += len(classes)
         if classes:
-            line(
-                to, f"{name}: other results than the proven ones in classes {', '.join(map(str, classes))}", "bold red"
-            )
+            where = ", ".join(map(str, classes))
+            line(to, f"{road.record}: other results than the proven ones in classes {where}", "bold red")
             continue
-        path = records.write(record_of(name), f"{name}.single", "road")
-        taken = time.perf_counter() - started
-        line(
-            to,
-            f"{name}: the proven results for {CLASSES << 24:,} inputs, in {taken:.1f} s; recorded in {path}",
-            "green",
-        )
-    return 1 if wrong else 0
+        path = records.write(record_of(road), road.record, "road")
+        taken = f"{CLASSES << 24:,} inputs, in {time.perf_counter() - started:.1f} s"
+        line(to, f"{road.record}: the proven results for {taken}; recorded in {path}", "green")
+    return 1 if wrong else 3 if not_run else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from repro.ir.types import BOOL, I32, I64, DType
 from repro.machines import Machine
 from repro.numerics import narrow_loops
 from repro.targets.llvm import scalars, tables
+from repro.targets.llvm.roads import Road, roads
 from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
 
 LINE_BYTES = 64
@@ -77,6 +78,7 @@ class Body:
         """Lanes that a reduction along its own axis may use (1: scalar code)."""
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
+        self.roads = roads(kernel, machine)
         self.ahead: tuple[Axis, int] | None = None
         """An axis and how many steps further along it lies what loads of lanes ask for beforehand."""
 
@@ -103,7 +105,8 @@ class Body:
             elif isinstance(expr, Apply):
                 if expr is not root:
                     stack.append((expr, True))
-                stack.extend((child, False) for child in reversed(expr.children) if isinstance(child, Apply))
+                operands = (self.roads[expr].operand,) if expr in self.roads else expr.children
+                stack.extend((child, False) for child in reversed(operands) if isinstance(child, Apply))
 
     def hoist(self, roots: Iterable[Expr], scope: Scope) -> None:
         """Compute now every largest part of the roots that the scope's axes decide."""
@@ -121,6 +124,11 @@ class Body:
             stack.extend(expr.children)
 
     def _emit(self, expr: Expr, scope: Scope) -> Val:
+        road = self.roads.get(expr)
+        if road is not None:
+            operand = self.value(road.operand, scope)
+            if operand.width % road.lanes == 0:
+                return self._by(road, expr, operand)
         match expr:
             case Const():
                 return literal(expr.dtype, expr.bits)
@@ -149,6 +157,16 @@ class Body:
             case _:
                 raise InternalError(f"no code for {expr!r}")
 
+    def _by(self, road: Road, expr: Expr, operand: Val) -> Val:
+        """The expression by another road, on whose seldom side it stands as it is: register by register, so that a
+        seldom lane costs its own register alone."""
+        every, self.roads = self.roads, {other: each for other, each in self.roads.items() if other is not expr}
+        starts = range(0, operand.width, road.lanes)
+        parts = [tables.lanes_of(self.f, operand, start, road.lanes) for start in starts]
+        found = [self.value(road.value, Scope(None, {}, known={road.operand: part})) for part in parts]
+        self.roads = every
+        return tables.joined(self.f, found)
+
     def _same_width(self, operands: Sequence[Val]) -> list[Val]:
         width = max(operand.width for operand in operands)
         return [self.f.splat(operand, width) for operand in operands]
@@ -168,7 +186,8 @@ class Body:
             value = self.value(expr.seldom, Scope(scope, {}))
             return [scalars.select(self.f, condition, self.f.splat(value, condition.width), common)]
 
-        return self.f.either(scalars.any_lane(self.f, condition), seldom, lambda: [common])[0]
+        taken, lanes = scalars.any_lane(self.f, condition), condition.width > 1
+        return self.f.either(taken, seldom, lambda: [common], seldom=lanes)[0]
 
     def _affine(self, expr: Affine, scope: Scope) -> Val:
         total = integer(expr.constant)

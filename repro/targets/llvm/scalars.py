@@ -49,10 +49,13 @@ def select(f: Function, condition: Val, a: Val, b: Val) -> Val:
 
 
 def any_lane(f: Function, condition: Val) -> Val:
-    """Whether a condition holds in some lane, as a scalar."""
+    """Whether a condition holds in some lane, as a scalar: not all lanes have its opposite, since a condition is often
+    that something else does not hold."""
     if condition.width == 1:
         return condition
-    return f.call(f"llvm.vector.reduce.or.{suffix(BOOL, condition.width)}", (BOOL, 1), [condition])
+    opposite = binary(f, "xor", condition, constant(f, BOOL, 1, condition.width))
+    all_opposite = f.call(f"llvm.vector.reduce.and.{suffix(BOOL, condition.width)}", (BOOL, 1), [opposite])
+    return binary(f, "xor", all_opposite, literal(BOOL, 1))
 
 
 def fma(f: Function, a: Val, b: Val, c: Val) -> Val:

@@ -22,7 +22,7 @@ def lookup(f: Function, expr: Lookup, index: Val, machine: Machine) -> Val:
     table = expr.table * max(1, lanes // len(expr.table))
     registers = [_entries(expr.dtype, table[start : start + lanes]) for start in range(0, len(table), lanes)]
     starts = range(0, index.width, lanes)
-    return _joined(f, [_permuted(f, permute, registers, _lanes(f, index, start, lanes)) for start in starts])
+    return joined(f, [_permuted(f, permute, registers, lanes_of(f, index, start, lanes)) for start in starts])
 
 
 def _selected(f: Function, expr: Lookup, index: Val, table: Sequence[int], step: int) -> Val:
@@ -37,12 +37,16 @@ def _selected(f: Function, expr: Lookup, index: Val, table: Sequence[int], step:
 
 def _permuted(f: Function, permute: Permute, registers: Sequence[Val], index: Val) -> Val:
     """Entries of one register, or of two chosen by the index's next bit. Permutes read an index's low bits alone."""
+    if len(registers) == 1:
+        return permute(f, registers[0], index)
+    dtype = registers[0].dtype
+    both = _OF_TWO.get((dtype, index.width))
+    if both is not None:
+        return f.call(f"llvm.x86.{both}", registers[0], [registers[0], index, registers[1]])
     found = [permute(f, register, index) for register in registers]
-    if len(found) == 1:
-        return found[0]
-    bit = scalars.binary(f, "and", index, scalars.constant(f, index.dtype, index.width, index.width))
-    high = scalars.compare(f, "ne", bit, scalars.constant(f, index.dtype, 0, index.width))
-    return scalars.select(f, high, found[1], found[0])
+    up = scalars.constant(f, index.dtype, index.dtype.bits - index.width.bit_length(), index.width)
+    sign = scalars.bitcast(f, scalars.binary(f, "shl", index, up), dtype)
+    return f.call(f"llvm.x86.{_BLENDS[dtype, index.width]}", registers[0], [*found, sign])
 
 
 def _instruction(name: str) -> Permute:
@@ -69,13 +73,17 @@ _PERMUTES: dict[tuple[DType, int], Permute] = {
     (F32, 8): _instruction("avx2.permps"),
 }
 """By the entries' type and a register's lanes: of a table and an index."""
+_OF_TWO = {(F64, 8): "avx512.vpermi2var.pd.512", (F32, 16): "avx512.vpermi2var.ps.512"}
+"""Permutes of the lanes of two registers, by one bit more of the index."""
+_BLENDS = {(F64, 4): "avx.blendv.pd.256", (F32, 8): "avx.blendv.ps.256"}
+"""Selects by the sign of a lane; written as a compare, LLVM makes three instructions of it."""
 
 
 def _entries(dtype: DType, table: Sequence[int]) -> Val:
     return Val(f"<{', '.join(literal(dtype, bits).typed for bits in table)}>", dtype, len(table))
 
 
-def _lanes(f: Function, value: Val, start: int, width: int) -> Val:
+def lanes_of(f: Function, value: Val, start: int, width: int) -> Val:
     """A run of lanes of a wider value."""
     if value.width == width:
         return value
@@ -84,7 +92,7 @@ def _lanes(f: Function, value: Val, start: int, width: int) -> Val:
     return f.let(text, value.dtype, width)
 
 
-def _joined(f: Function, parts: Sequence[Val]) -> Val:
+def joined(f: Function, parts: Sequence[Val]) -> Val:
     """Equal parts as one value, pair by pair."""
     while len(parts) > 1:
         parts = [_pair(f, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from repro.ir.types import BOOL, F32, F64, I64, DType
 
+SELDOM = '!2 = !{!"branch_weights", i32 1, i32 4095}'
+"""Of a condition that seldom holds."""
 _FLOAT_NAMES = {F32: "float", F64: "double"}
 
 
@@ -184,11 +186,20 @@ class Function:
         self.kept_rolled = before
 
     def either(
-        self, condition: Val, then: Callable[[], Sequence[Val]], otherwise: Callable[[], Sequence[Val]]
+        self,
+        condition: Val,
+        then: Callable[[], Sequence[Val]],
+        otherwise: Callable[[], Sequence[Val]],
+        seldom: bool = False,
     ) -> list[Val]:
-        """One of two sides; both give values of the same types."""
+        """One of two sides; both give values of the same types. `seldom`: the condition is, so its side stands apart
+        from the common code, and what it needs saved is saved there."""
         yes, no, join = self.fresh_label("then"), self.fresh_label("else"), self.fresh_label("join")
-        self.line(f"br i1 {condition.text}, label %{yes}, label %{no}")
+        weights = ""
+        if seldom:
+            self.declared[SELDOM] = None
+            weights = f", !prof {SELDOM.partition(' ')[0]}"
+        self.line(f"br i1 {condition.text}, label %{yes}, label %{no}{weights}")
         self.label(yes)
         left = then()
         left_end = self.block

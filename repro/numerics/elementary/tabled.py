@@ -1,0 +1,160 @@
+"""A third road to f32 functions: f32 arithmetic between the points of a table, for machines that look tables up in
+registers.
+
+As on the road in pairs (`single`), a value is found as an unevaluated sum of two f32s, and where that does not decide
+the rounding the first road is taken, in f64. A table makes the sums short: between its points a function is nearly a
+line, and only that needs two f32s. The sum lies below the value, by less than a window; where both ends of the window
+round to one f32, that is the result (as in `f32.wide`, but one end costs nothing).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from repro.ir.loops import lookup as table_lookup
+from repro.ir.types import F32, I32, U32
+from repro.numerics.elementary import tabled_constants as k
+from repro.numerics.elementary.f32 import error_function, exponential
+from repro.numerics.elementary.f32.wide import with_sign
+from repro.numerics.elementary.pairs import Pair, two_product
+from repro.numerics.elementary.value import Value, fma, horner, rarely, select
+
+_SHIFTER = float(3 << 22)
+"""1.5 * 2^23: added to a small value it leaves the nearest integer in an f32's low bits."""
+
+
+@dataclass(frozen=True)
+class _ExpTable:
+    """Constants for as many points to a factor of two as the table has entries."""
+
+    points_a_unit: float
+    step: float
+    step_low: float
+    powers: tuple[int, ...]
+    lows: tuple[float, ...]
+    window: float
+    tail: tuple[float, ...]
+
+    @property
+    def shift(self) -> int:
+        """From a place's bits to those of an f32, where the points within a factor of two lie below the exponent."""
+        return 24 - len(self.powers).bit_length()
+
+
+_EXP_32 = _ExpTable(
+    k.EXP_32_POINTS_A_UNIT, k.EXP_32_STEP, k.EXP_32_STEP_LOW, k.EXP_32_POWERS, k.EXP_32_LOWS,
+    k.EXP_32_WINDOW, k.EXP_32_TAIL,
+)  # fmt: skip
+_EXP_16 = _ExpTable(
+    k.EXP_16_POINTS_A_UNIT, k.EXP_16_STEP, k.EXP_16_STEP_LOW, k.EXP_16_POWERS, k.EXP_16_LOWS,
+    k.EXP_16_WINDOW, k.EXP_16_TAIL,
+)  # fmt: skip
+
+
+def _line(slope: Value, at: Value, start: Value) -> Pair:
+    """start + slope * at as a sum of two, for |start| >= |slope * at|; the low part is rounded."""
+    high = fma(slope, at, start)
+    return high, fma(slope, at, start - high)
+
+
+def _ends(high: Value, low: Value, window: float) -> Pair:
+    """Both ends of the window, rounded."""
+    return high + low, high + fma(high, window, low)
+
+
+def _exp(x: Value, table: _ExpTable) -> Value:
+    """2^k T e^r, with 2^k T made by one addition of integers.
+
+    Below -75 low parts would be subnormal, and 0 is the result below -104; above 88.7 the power is infinite or no
+    number, and so nothing is decided.
+    """
+    near = select(x > 88.75, 88.75, x)
+    shifted = fma(near, table.points_a_unit, _SHIFTER)
+    n, place = shifted - _SHIFTER, shifted.as_bits(I32)
+    power = (_bits(place, table.powers).as_bits(I32) + (place << table.shift)).as_bits(F32)
+    r = fma(n, -table.step, near)
+    r_low = fma(n, -table.step_low, _entry(place, table.lows))
+    near_r = r + r_low
+    high, low = _line(power, r, power)
+    low = fma(power, fma(near_r * near_r, horner(near_r, table.tail), r_low), low)
+    least, most = _ends(high, low, table.window)
+    undecided = ~((x >= -75.0) & least.equals(most))
+    seldom = rarely(undecided & ~(x < -104.0), exponential.exp(x), x.same(0.0))
+    return rarely(undecided, seldom, least)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """f(x) = x P(x) for x >= 0, P by pieces round multiples of `spacing`; f rounds to 1 from `saturation` on."""
+
+    first: Callable[[Value], Value]
+    saturation: float
+    spacing: float
+    pieces_a_unit: float
+    leading: Sequence[Sequence[float]]
+    trailing: Sequence[Sequence[float]]
+    window: float
+
+
+_ERF_32 = _Pieces(
+    error_function.erf, 3.93, k.ERF_32_SPACING, k.ERF_32_PIECES_A_UNIT, k.ERF_32_LEADING, k.ERF_32_TRAILING,
+    k.ERF_32_WINDOW,
+)  # fmt: skip
+_ERF_16 = _Pieces(
+    error_function.erf, 3.93, k.ERF_16_SPACING, k.ERF_16_PIECES_A_UNIT, k.ERF_16_LEADING, k.ERF_16_TRAILING,
+    k.ERF_16_WINDOW,
+)  # fmt: skip
+_TANH_32 = _Pieces(
+    exponential.tanh, 9.03, k.TANH_32_SPACING, k.TANH_32_PIECES_A_UNIT, k.TANH_32_LEADING, k.TANH_32_TRAILING,
+    k.TANH_32_WINDOW,
+)  # fmt: skip
+
+
+def _by_pieces(x: Value, pieces: _Pieces) -> Value:
+    """x P(|x|); magnitudes below 2^-90 take the first road, for want of room for low parts, but 0."""
+    near = abs(x)
+    near = select(near > pieces.saturation, pieces.saturation, near)
+    start, start_low = _sum(near, pieces)
+    high, low = two_product(near, start)
+    least, most = _ends(high, fma(near, start_low, low), pieces.window)
+    undecided = ~((near >= 2.0**-90) & least.equals(most))
+    seldom = rarely(undecided & x.differs(0.0), pieces.first(x), x)
+    return rarely(undecided, seldom, with_sign(least, x.as_bits(U32)))
+
+
+def _sum(near: Value, pieces: _Pieces) -> Pair:
+    """P(near) as a sum of two: from the third power on in single f32s."""
+    shifted = fma(near, pieces.pieces_a_unit, _SHIFTER)
+    t, place = fma(shifted - _SHIFTER, -pieces.spacing, near), shifted.as_bits(I32)
+    start, start_low, slope, slope_low = (_entry(place, row) for row in pieces.leading)
+    bend, *trailing = (_entry(place, row) for row in pieces.trailing)
+    total = trailing[-1]
+    for coefficient in reversed(trailing[:-1]):
+        total = fma(total, t, coefficient)
+    bend, bend_low = _line(total, t, bend)
+    slope, rest = _line(bend, t, slope)
+    slope_low = fma(bend_low, t, rest + slope_low)
+    start, rest = _line(slope, t, start)
+    return start, fma(slope_low, t, rest + start_low)
+
+
+def _bits(index: Value, row: Sequence[int]) -> Value:
+    """row[index mod len(row)] for an i32 index; f32 entries, by their bits."""
+    return Value(table_lookup(F32, row, index.expr))
+
+
+def _entry(index: Value, row: Sequence[float]) -> Value:
+    return _bits(index, [struct.unpack("<I", struct.pack("<f", entry))[0] for entry in row])
+
+
+ROADS: dict[int, Mapping[str, Callable[[Value], Value]]] = {
+    16: {"exp": lambda x: _exp(x, _EXP_16), "erf": lambda x: _by_pieces(x, _ERF_16)},
+    32: {
+        "exp": lambda x: _exp(x, _EXP_32),
+        "erf": lambda x: _by_pieces(x, _ERF_32),
+        "tanh": lambda x: _by_pieces(x, _TANH_32),
+    },
+}
+"""Functions by name, for tables of so many f32s."""

@@ -1,0 +1,161 @@
+"""The tabled road of elementary functions: tables of f32s, and the polynomials between their points."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mpmath import expm1, log, mpf, nstr, polyval, tanh
+
+from tools.constants.f32_error_function import erf_over_argument
+from tools.constants.minimax import minimax
+from tools.constants.printing import header, scalar, table
+from tools.constants.single import pair, rounded
+
+PATH = "repro/numerics/elementary/tabled_constants.py"
+
+EXP_POINTS = (32, 16)
+"""Entries of the tables of e^x: as many as two vector registers hold."""
+EXP_ERRORS = {32: mpf(2) ** -35.7, 16: mpf(2) ** -33.7}
+"""Relative, before rounding, with room to spare."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """f(x)/x for x >= 0: a polynomial round each multiple of a spacing of few bits, as many as a table has entries."""
+
+    name: str
+    over_argument: Callable[[mpf], mpf]
+    spacing: mpf
+    entries: int
+    degree: int
+    error_log2: float
+    """Relative, before rounding: more than `bound` says. What is summed up is less than the function by as much."""
+
+    @property
+    def half(self) -> mpf:
+        return self.spacing / 2 * (1 + mpf(2) ** -16)
+
+    @property
+    def error(self) -> mpf:
+        return mpf(2) ** self.error_log2
+
+
+def tanh_over_argument(x: mpf) -> mpf:
+    return tanh(x) / x if x > mpf(2) ** -80 else mpf(1)
+
+
+PIECES = (
+    Pieces("ERF_32", erf_over_argument, mpf(1) / 8, 32, 6, -37),
+    Pieces("ERF_16", erf_over_argument, mpf(65) / 256, 16, 7, -34.4),
+    Pieces("TANH_32", tanh_over_argument, mpf(37) / 128, 32, 7, -33.5),
+)
+
+
+def bits(value: mpf) -> int:
+    return struct.unpack("<I", struct.pack("<f", float(value)))[0]
+
+
+def tail(r: mpf) -> mpf:
+    """(e^r - 1 - r) / r^2."""
+    return (expm1(r) - r) / r**2 if abs(r) > mpf(2) ** -40 else mpf(1) / 2 + r / 6
+
+
+def exp_tables(points: int) -> Iterator[str]:
+    step = log(mpf(2)) / points
+    shift = 23 - (points.bit_length() - 1)
+    powers = [rounded(mpf(2) ** (mpf(j) / points)) for j in range(points)]
+    yield f"EXP_{points}_POINTS_A_UNIT = float.fromhex({float(rounded(1 / step)).hex()!r})".replace("'", '"')
+    high, low = pair(step)
+    yield from scalar(f"EXP_{points}_STEP", high)
+    yield from scalar(f"EXP_{points}_STEP_LOW", low)
+    yield f"EXP_{points}_POWERS = ("
+    yield from (f"    0x{bits(power) - (j << shift):08X}," for j, power in enumerate(powers))
+    yield ")"
+    place = f"({points} k + j) 2^{shift}"
+    yield f'"""Bits of 2^(j/{points}), less j 2^{shift}: {place} adds j again, and k to the exponent."""'
+    error = EXP_ERRORS[points]
+    lows = [rounded(mpf(j) * step - log(power) - error) for j, power in enumerate(powers)]
+    yield from table(f"EXP_{points}_LOWS", lows, "What the powers' logarithms lack, less the error allowed for.")
+    yield from window(f"EXP_{points}", error)
+    end = step / 2 * (1 + mpf(2) ** -10)
+    fit = minimax(tail, -end, end, range(3), lambda r: max(r**2, end**2 / 1000))
+    values = [rounded(mpf(c)) for c in fit.coefficients]
+    yield from table(
+        f"EXP_{points}_TAIL",
+        values,
+        f"(e^r - 1 - r) / r^2 between points, lowest power first; r^2 times its error {fit.bits}.",
+    )
+
+
+def coefficients(pieces: Pieces, number: int) -> list[mpf]:
+    """In t = x - number * spacing. That of t^2 is an f32, and its rounding made good by two others: on |t| <= h,
+    t^2 is h^2/8 + t^4/h^2, to h^2/8."""
+    half, centre = pieces.half, number * pieces.spacing
+    low = mpf(0) if number == 0 else -half
+    fit = minimax(lambda t: pieces.over_argument(centre + t), low, half, range(pieces.degree + 1), lambda _: mpf(1))
+    found = [mpf(c) for c in fit.coefficients]
+    rest = found[2] - rounded(found[2])
+    found[2] -= rest
+    found[0] += rest * half**2 / 8
+    found[4] += rest / half**2
+    return [*found[:3], *(rounded(c) for c in found[3:])]
+
+
+def bound(pieces: Pieces, number: int, found: Sequence[mpf]) -> mpf:
+    """Of the relative error of what the road sums up in f32.
+
+    The fit with rounded coefficients, on a grid. From the third power on each step of Horner's rule rounds. Below that
+    they are sums of two, with 2^-46 for all their roundings; but a coefficient that is less than what is added to it
+    (`pairs.fast_two_sum`) may be lost, or as much as that rounds by.
+    """
+    half, centre = pieces.half, number * pieces.spacing
+    low = mpf(0) if number == 0 else -half
+    grid = [low + (half - low) * i / 64 for i in range(65)]
+    fit = max(abs(polyval(found[::-1], t) / pieces.over_argument(centre + t) - 1) for t in grid)
+    sizes = [abs(c) * half**power for power, c in enumerate(found)]
+    sums = [sum(sizes[first:], mpf(0)) for first in range(len(found))]
+    lost = (min(sizes[power], sums[power + 1] / 2**24) for power in range(3) if sizes[power] < sums[power + 1])
+    rounding = sum((sums[power] / 2**24 for power in range(3, len(found) - 1)), sum(lost, mpf(0)))
+    return fit + rounding / pieces.over_argument(centre + half) + mpf(2) ** -46
+
+
+def piece_tables(pieces: Pieces) -> Iterator[str]:
+    every = [coefficients(pieces, number) for number in range(pieces.entries)]
+    worst = max(bound(pieces, number, found) for number, found in enumerate(every))
+    assert worst <= 0.99 * pieces.error, f"{pieces.name}: 2^{nstr(log(worst, 2), 5)}"
+    less = [[*(c * (1 - pieces.error) for c in found[:2]), *found[2:]] for found in every]
+    leading = [list(part) for power in (0, 1) for part in zip(*(pair(found[power]) for found in less), strict=True)]
+    yield from scalar(f"{pieces.name}_SPACING", pieces.spacing)
+    yield from scalar(f"{pieces.name}_PIECES_A_UNIT", rounded(1 / pieces.spacing))
+    yield from rows(f"{pieces.name}_LEADING", leading)
+    yield '"""f(x)/x, less the error allowed for, in t = x - j spacing: columns by j; powers 0, 1, each in two f32s."""'
+    yield from rows(
+        f"{pieces.name}_TRAILING", [[found[power] for found in every] for power in range(2, pieces.degree + 1)]
+    )
+    yield f'"""Powers 2 and up. Error before rounding: at most 2^{nstr(log(worst, 2), 5)}."""'
+    yield from window(pieces.name, pieces.error)
+
+
+def window(name: str, error: mpf) -> Iterator[str]:
+    yield from scalar(
+        f"{name}_WINDOW", rounded(error * 2 * mpf(9) / 8), "Twice the error allowed for, and more for its own rounding."
+    )
+
+
+def rows(name: str, values: Sequence[Sequence[mpf]]) -> Iterator[str]:
+    yield f"{name} = ("
+    for row in values:
+        yield "    ("
+        yield from (f'        float.fromhex("{float(value).hex()}"),' for value in row)
+        yield "    ),"
+    yield ")"
+
+
+def lines() -> Iterator[str]:
+    yield header("elementary functions by tables")
+    for points in EXP_POINTS:
+        yield from exp_tables(points)
+    for pieces in PIECES:
+        yield from piece_tables(pieces)
