@@ -15,8 +15,11 @@ import numpy as np
 
 from repro.bench.sides import SIDES, Job, Run, UnavailableError
 
-SAMPLE_SECONDS = 0.02
+SAMPLE_SECONDS = 0.05
 """A sample is as many runs as take about this long, so that a clock's and a caller's cost vanish in it."""
+PAUSE_SECONDS = 0.25
+"""Before each side's turn: the threads of the one before may wait for work by spinning (OpenMP's for 0.2 s), on
+processors that this one needs."""
 RESAMPLES = 2000
 
 
@@ -96,6 +99,9 @@ def _warm(run: Run) -> _Open:
 
 
 def _sample(each: _Open) -> float:
+    time.sleep(PAUSE_SECONDS)
+    for _ in range(each.repeats - 1):
+        each.run()  # its own threads awake, its memory near
     start = time.perf_counter()
     for _ in range(each.repeats):
         each.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -20,6 +21,9 @@ class Pool:
             worker.start()
 
     def _work(self, number: int) -> None:
+        processors = sorted(os.sched_getaffinity(0))
+        if len(processors) == self.threads:  # else two might wake on one of them, and each wait there for the other
+            os.sched_setaffinity(0, {processors[number]})
         while (job := self._jobs[number].get()) is not None:
             try:
                 job(number)
