@@ -39,7 +39,7 @@ class Item(Packing):
         self.panels()
 
     def panels(self) -> Val:
-        """All panels, one after another: whether a term is not finite that a blank might meet."""
+        """All panels, one after another; whether every term that a blank might meet is finite."""
         shape, f = self.shape, self.f
         self.body.hoist([*self.reduce.children, self.kernel.stores[0].value], self.scope)
         terms = self.contraction.extents[3]
