@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Load, topological
+from repro.ir.loops import Load
 from repro.ir.types import BOOL
 from repro.targets.gpu.separation import Separation, run_of, separate
 from repro.targets.gpu.tiles import Plan
@@ -61,7 +60,8 @@ class Access:
 def access(plan: Plan, side: int) -> Access:
     """Of the rows' (side 0) or the columns' (side 1) operand."""
     term, terms, lines = plan.contraction.terms[side], plan.contraction.reduce.axes, plan.axes(side)
-    by_term = _run(term, terms, lines) > _run(term, lines, terms)
+    along_lines, along_terms = plan.contraction.neighbours(side)
+    by_term = along_terms > along_lines
     if not isinstance(term, Load) or term.dtype is BOOL or term.buffer in plan.carried:
         return Access(None, by_term, 1)
     present = plan.contraction.reduce.present if plan.contraction.absent_in == side else None
@@ -75,14 +75,6 @@ def _in_pairs(plan: Plan, load: Load) -> bool:
     """Whether terms 2n and 2n + 1 of every panel are neighbours in memory."""
     last = plan.contraction.reduce.axes[-1]
     return last.extent % 2 == 0 and plan.panel % 2 == 0 and ix.coefficient(load.offset, last) == 1
-
-
-def _run(term: Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> int:
-    """How many neighbours in memory a load of the operand's matrix meets along the last of the axes."""
-    loads = [e for e in topological([term]) if isinstance(e, Load)]
-    matrix = [load for load in loads if load.free & frozenset(others)] or loads
-    beside = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
-    return axes[-1].extent if beside else 0
 
 
 def _whole_chunks(plan: Plan, side: int, load: Load, separation: Separation, by_term: bool) -> bool:
