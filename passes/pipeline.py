@@ -106,7 +106,27 @@ class Lowered:
         return [schedule(kernel, machine) for kernel in self.program.kernels]
 
 
+@dataclass(frozen=True)
+class Made:
+    """A program, and the passes that made it of a graph."""
+
+    program: Program
+    steps: tuple[Step, ...]
+
+
 Observer = Callable[[str, Graph], None]
+Maker = Callable[[Graph, Wanted], Made]
+
+
+def make(graph: Graph, wanted: Wanted) -> Made:
+    """The program of a graph that all graph passes have gone over: its content alone, with what is wanted, decides."""
+    program = lower(graph)
+    steps = [Step("lower", graph.digest.hex(), program.digest)]
+    for program_pass in PROGRAM_PASSES:
+        before, program = program, program_pass.run(program, wanted)
+        if program is not before:
+            steps.append(Step(program_pass.name, before.digest, program.digest))
+    return Made(program, tuple(steps))
 
 
 def run(
@@ -115,11 +135,13 @@ def run(
     updates: Sequence[tuple[int, int]] = (),
     observe: Observer | None = None,
     memory_budget: int | None = None,
+    maker: Maker = make,
 ) -> Lowered:
     """Take a canonical graph to a program. `observe` sees the graph after each pass.
 
     `updates` pairs (parameter, result): the result is the parameter's next value, and no output of the program.
-    `memory_budget` is the most bytes of temporaries; None keeps every value. Raises ReproError if it cannot be met.
+    `memory_budget` is the most bytes of temporaries; None keeps every value. `maker` is `make`, or one that remembers
+    what it made. Raises ReproError if the budget cannot be met.
     """
     where: Locations = {} if locations is None else locations
     steps: list[Step] = []
@@ -132,14 +154,8 @@ def run(
         graph = after
         if observe is not None:
             observe(step.name, graph)
-    program = lower(graph)
-    steps.append(Step("lower", graph.digest.hex(), program.digest))
-    wanted = Wanted(tuple(updates), bool(checked), memory_budget)
-    for program_pass in PROGRAM_PASSES:
-        before, program = program, program_pass.run(program, wanted)
-        if program is not before:
-            steps.append(Step(program_pass.name, before.digest, program.digest))
-    return Lowered(program, tuple(steps), graph, checked)
+    made = maker(graph, Wanted(tuple(updates), bool(checked), memory_budget))
+    return Lowered(made.program, (*steps, *made.steps), graph, checked)
 
 
 def run_checked(

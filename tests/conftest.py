@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
+
+import pytest
+
+CACHE = pytest.StashKey[str]()
 
 
-def pytest_configure() -> None:
-    """Ctrl-C means KeyboardInterrupt, here and in child processes, even if a shell started this one in the background,
+def pytest_configure(config: pytest.Config) -> None:
+    """One build cache for all processes of this session, and not the user's: tests plant faults.
+
+    Ctrl-C means KeyboardInterrupt, here and in child processes, even if a shell started this one in the background,
     where it lets that signal be ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        config.stash[CACHE] = os.environ["REPRO_CACHE"] = tempfile.mkdtemp(prefix="repro-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The session's cache goes with it."""
+    if CACHE in config.stash:
+        shutil.rmtree(config.stash[CACHE], ignore_errors=True)

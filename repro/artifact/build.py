@@ -13,7 +13,7 @@ from passes import pipeline
 from passes.pipeline import Lowered
 from passes.recompute import MemoryBudgetError
 from repro.artifact import entries as making
-from repro.artifact import source, tensors
+from repro.artifact import golden_runs, remembered, source, tensors
 from repro.artifact.cache import Cache
 from repro.artifact.canonical import Bytes, hex64
 from repro.artifact.compiling import compile_programs
@@ -103,7 +103,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
     stored = source.store(request.model.proto, lambda tensor: _raw(request.model, tensor, known.get(tensor.name)))
     weights, state_layers = _with_state(stored.weights, slots)
     entries = _entries(request, graphs, weights, cache, progress)
-    golden = _golden_runs(request, entries, cache, progress)
+    golden = _golden_runs(request, entries, weights, cache, progress)
     set_values, set_layers = _set_values(request)
     config = Config(
         format=FORMAT_VERSION,
@@ -148,7 +148,7 @@ def _entries(
     progress("passes", 0, len(graphs))
     lowered: list[Lowered] = []
     for graph in graphs:
-        lowered.append(_lowered(graph, request.memory_budget))
+        lowered.append(_lowered(graph, request.memory_budget, remembered.maker(cache)))
         progress("passes", len(lowered), len(graphs))
     wanted = [(registry.code_target(name), each.program) for each in lowered for name in request.targets]
     programs = iter(compile_programs(wanted, cache, progress, request.tuning))
@@ -158,9 +158,9 @@ def _entries(
     )
 
 
-def _lowered(graph: EntryGraph, memory_budget: int | None) -> Lowered:
+def _lowered(graph: EntryGraph, memory_budget: int | None, maker: pipeline.Maker) -> Lowered:
     try:
-        return pipeline.run(graph.graph, graph.locations, graph.updates, memory_budget=memory_budget)
+        return pipeline.run(graph.graph, graph.locations, graph.updates, memory_budget=memory_budget, maker=maker)
     except MemoryBudgetError as error:
         raise replace(error, what=f"{error.what} by entry {graph.name}") from None
 
@@ -233,7 +233,11 @@ def _set_values(request: Request) -> tuple[tuple[Tensor, ...], tuple[Layer, ...]
 
 
 def _golden_runs(
-    request: Request, entries: Sequence[BuiltEntry], cache: Cache | None, progress: Progress
+    request: Request,
+    entries: Sequence[BuiltEntry],
+    weights: Sequence[Tensor],
+    cache: Cache | None,
+    progress: Progress,
 ) -> list[tuple[GoldenRun, tuple[Layer, ...]]]:
     """By this host's best code, which is made for the purpose if the build has none; by the reference elsewhere."""
     best = registry.best(registry.CPU)
@@ -246,8 +250,8 @@ def _golden_runs(
     given = _given_inputs(request, entries)
     made: list[tuple[GoldenRun, tuple[Layer, ...]]] = []
     for each in entries:
-        inputs = making.golden_inputs(each.source, each.entry, given.get(each.name), request.golden_seed)
-        made.append(making.golden_run(each, target, inputs, progress))
+        inputs = golden_runs.golden_inputs(each.source, each.entry, given.get(each.name), request.golden_seed)
+        made.append(golden_runs.golden_run(each, target, inputs, weights, cache, progress))
     return made
 
 

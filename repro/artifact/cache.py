@@ -1,4 +1,5 @@
-"""The build cache: compiled code by the content of everything that went into it.
+"""The build cache: compiled code, and what else a build can take from an earlier one, by the content of everything
+that went into it.
 
 An entry carries the digest of its payload, and one that does not match is ignored and removed. A cache that
 cannot be read or written is as good as empty: nothing here can fail a build or change a byte of it.
@@ -22,14 +23,16 @@ from repro.artifact.canonical import encode, sha256
 log = logging.getLogger("repro.cache")
 
 DEFAULT_LIMIT = 10 * 10**9
-_FORMAT = "v1"
+_FORMAT = "v2"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry depends on: named parts, in order."""
+    """What an entry is, and what it depends on: named parts, in order."""
 
+    kind: str
+    """A folder's name: entries of a kind lie together."""
     parts: tuple[tuple[str, str], ...]
 
     @cached_property
@@ -56,7 +59,7 @@ class Cache:
 
     def get(self, key: Key) -> bytes | None:
         path = self._path(key)
-        log.debug("%s %s", path.name, key.parts)
+        log.debug("%s %s %s", key.kind, path.name, key.parts)
         try:
             stored = path.read_bytes()
         except OSError:
@@ -109,14 +112,14 @@ class Cache:
 
     def _path(self, key: Key) -> Path:
         digest = key.digest
-        return self.folder / _FORMAT / digest[:2] / digest[2:]
+        return self.folder / _FORMAT / key.kind / digest[:2] / digest[2:]
 
     def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in (self.folder / _FORMAT).glob("*/*"):
+        for path in (self.folder / _FORMAT).glob("*/*/*"):
             with contextlib.suppress(OSError):
                 yield path, path.stat()
 
 
-def key(**parts: str) -> Key:
+def key(kind: str, **parts: str) -> Key:
     """A key of named parts, in the order given; a long part enters by its digest."""
-    return Key(tuple((name, text if len(text) <= 100 else sha256(text.encode())) for name, text in parts.items()))
+    return Key(kind, tuple((name, text if len(text) <= 100 else sha256(text.encode())) for name, text in parts.items()))

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from functools import cache as memoise
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
-import passes
-import repro.ir
-import repro.machines
-import repro.numerics
-import repro.targets
 from repro.artifact import workers
 from repro.artifact.cache import Cache, Key, key
+from repro.artifact.remembered import shaped
+from repro.artifact.sources import toolchain
 from repro.artifact.tuning import Tuning
 from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.targets import registry
-from repro.targets.llvm.toolchain import versions
 from repro.targets.protocol import INSIDE, CodeTarget, CompiledProgram
 
 Progress = Callable[[str, int, int], None]
@@ -36,16 +29,16 @@ def compile_programs(
 ) -> list[CompiledProgram]:
     """Every program compiled, by the schedules of `tuning` where it has some. Neither the cache nor the number of
     processes can change a byte."""
-    shaped = [(target, target.shape(program)) for target, program in wanted]
+    targeted = [(target, shaped(target, program, cache)) for target, program in wanted]
     scheduled = [
         (target, kernel, schedule)
-        for target, each in shaped
+        for target, each in targeted
         for kernel, schedule in zip(each.kernels, _schedules(each, target, tuning), strict=True)
     ]
     objects = iter(compile_kernels(scheduled, cache, progress))
     schedules = (schedule for _, _, schedule in scheduled)
     made: list[CompiledProgram] = []
-    for target, program in shaped:
+    for target, program in targeted:
         chosen = tuple(islice(schedules, len(program.kernels)))
         kernels = tuple(islice(objects, len(program.kernels)))
         calls = _program_object(program, chosen, target, cache)
@@ -87,7 +80,7 @@ def compile_kernels(
 
 def _program_object(program: Program, schedules: Sequence[str], target: CodeTarget, cache: Cache | None) -> bytes:
     texts = "\n".join(schedules)
-    each = key(kind="program", program=program.digest, schedules=texts, **_machine(target), **_toolchain())
+    each = key("program", program=program.digest, schedules=texts, **_machine(target), **toolchain())
     data = None if cache is None else cache.get(each)
     if data is None:
         data = target.compile_program(program, schedules)
@@ -97,24 +90,8 @@ def _program_object(program: Program, schedules: Sequence[str], target: CodeTarg
 
 
 def _kernel_key(digest: str, schedule: str, target: CodeTarget) -> Key:
-    return key(kind="kernel", kernel=digest, schedule=schedule, **_machine(target), **_toolchain())
+    return key("kernel", kernel=digest, schedule=schedule, **_machine(target), **toolchain())
 
 
 def _machine(target: CodeTarget) -> dict[str, str]:
     return {"target": target.name, "machine": target.machine_digest}
-
-
-@memoise
-def _toolchain() -> dict[str, str]:
-    return {**versions(), "emitter": emitter_digest()}
-
-
-def emitter_digest() -> str:
-    """Digest of our own sources that code depends on, so that a changed emitter never meets old code."""
-    digest = hashlib.sha256()
-    for package in (repro.ir, repro.numerics, repro.machines, repro.targets, passes):
-        root = Path(package.__path__[0])
-        for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).parts):
-            digest.update(f"{package.__name__}/{path.relative_to(root).as_posix()}\n".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()

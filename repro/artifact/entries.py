@@ -1,28 +1,21 @@
-"""An entry of an artifact as it is built: graph, program, code, golden run, and what the config says of it."""
+"""An entry of an artifact as it is built: graph, program, code, and what the config says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from passes.pipeline import Lowered
-from repro.artifact import golden, sessions, tensors
+from repro.artifact import sessions
 from repro.artifact.canonical import sha256
-from repro.artifact.config import CompiledEntry, CompiledKernel, Entry, GoldenRun, Pass, Passes, Tensor, Value
+from repro.artifact.config import CompiledEntry, CompiledKernel, Entry, Pass, Passes, Tensor, Value
 from repro.artifact.layout import Layer
 from repro.artifact.media import GRAPH_TEXT_TYPE, KERNEL_TYPE, PROGRAM_TYPE, TENSOR_TYPE
-from repro.artifact.workers import cores
 from repro.frontend import EntryGraph
 from repro.ir.program import Program
 from repro.ir.text import print_graph
-from repro.ir.types import Array, to_face
 from repro.targets import registry
 from repro.targets.protocol import REFERENCE, CodeTarget, CompiledProgram, Executable
-
-Progress = Callable[[str, int, int], None]
-
-LARGE_OUTPUT = 1 << 20
-"""Bytes; of a larger golden output the artifact keeps the digest alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,47 +113,3 @@ def _program_layers(title: str, program: Program) -> list[Layer]:
 
 def _code_layer(target: CodeTarget, name: str, code: bytes) -> Layer:
     return Layer(f"code/{target.name}/{name}{target.suffix}", target.media_type, code)
-
-
-# ── golden runs ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def golden_inputs(source: EntryGraph, entry: Entry, given: Mapping[str, Array] | None, seed: int) -> dict[str, Array]:
-    """The inputs given, checked, or inputs drawn from the seed."""
-    types = source.graph.arguments
-    if given is not None:
-        stored = sessions.match(given, entry.inputs)
-        chosen = tuple(to_face(array, kind.dtype) for array, kind in zip(stored, types, strict=True))
-    else:
-        chosen = golden.draw(types, golden.index_limits(source.graph), seed)
-    return {port.name: array for port, array in zip(source.inputs, chosen, strict=True)}
-
-
-def golden_run(
-    built: BuiltEntry, target: str, inputs: Mapping[str, Array], progress: Progress
-) -> tuple[GoldenRun, tuple[Layer, ...]]:
-    """One run from the initial state: outputs, and the state after it if the entry has any."""
-    progress(f"golden run of {built.name}", 0, 1)
-    made: list[Layer] = []
-
-    def keep(kind: str, arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
-        kept: list[Tensor] = []
-        for position, (name, array) in enumerate(arrays.items()):
-            layer = Layer(f"golden/{built.name}/{kind}/{position:03}", TENSOR_TYPE, tensors.to_bytes(array))
-            kept.append(Tensor(name, str(tensors.type_of(array)), layer.digest))
-            if kind == "inputs" or (kind == "outputs" and len(layer.data) <= LARGE_OUTPUT):
-                made.append(layer)
-        return tuple(kept)
-
-    with built.session(target, cores()) as session:
-        outputs = session.run(inputs)
-        after = session.state_views()
-        state = {name: after[name] for name in updated(built.source)}
-        run = GoldenRun(built.name, keep("inputs", inputs), keep("outputs", outputs), keep("state", state))
-    progress(f"golden run of {built.name}", 1, 1)
-    return run, tuple(made)
-
-
-def updated(source: EntryGraph) -> list[str]:
-    """Names of the parameters that a run changes, in slot order."""
-    return [source.parameters[slot].name for slot in sorted(slot for slot, _ in source.updates)]

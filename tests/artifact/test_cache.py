@@ -8,47 +8,52 @@ from repro.artifact.cache import Cache, key
 
 def test_get_gives_back_what_was_put(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
-    assert cache.get(key(kernel="a", machine="m")) is None
-    cache.put(key(kernel="a", machine="m"), b"code")
-    assert cache.get(key(kernel="a", machine="m")) == b"code"
-    for other in (key(kernel="a", machine="n"), key(machine="m", kernel="a"), key(kernel="am", machine="")):
+    assert cache.get(key("code", kernel="a", machine="m")) is None
+    cache.put(key("code", kernel="a", machine="m"), b"code")
+    assert cache.get(key("code", kernel="a", machine="m")) == b"code"
+    for other in (
+        key("other", kernel="a", machine="m"),
+        key("code", kernel="a", machine="n"),
+        key("code", machine="m", kernel="a"),
+        key("code", kernel="am", machine=""),
+    ):
         assert cache.get(other) is None
 
 
 def test_parts_cannot_run_into_each_other() -> None:
-    assert key(a="x", b="yz").digest != key(a="xy", b="z").digest
-    assert key(a="x" * 1000).digest != key(a="x" * 1001).digest
+    assert key("code", a="x", b="yz").digest != key("code", a="xy", b="z").digest
+    assert key("code", a="x" * 1000).digest != key("code", a="x" * 1001).digest
 
 
 def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    cache.put(key(a="1"), b"code" * 100)
+    cache.put(key("code", a="1"), b"code" * 100)
     (entry,) = (path for path in tmp_path.rglob("*") if path.is_file())
     good = entry.read_bytes()
     damaged = [good[:-1], good + b"x", b"", good[:10], bytes([good[0] ^ 1]) + good[1:], good[:-1] + b"x"]
     for bad in damaged:
         entry.write_bytes(bad)
-        assert cache.get(key(a="1")) is None
+        assert cache.get(key("code", a="1")) is None
         assert not entry.exists()
-    cache.put(key(a="1"), b"code")
-    assert cache.get(key(a="1")) == b"code"
+    cache.put(key("code", a="1"), b"code")
+    assert cache.get(key("code", a="1")) == b"code"
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit=3 * 132)
     for number in range(4):
-        cache.put(key(n=str(number)), bytes(100))
-    paths = {number: cache._path(key(n=str(number))) for number in range(4)}
+        cache.put(key("code", n=str(number)), bytes(100))
+    paths = {number: cache._path(key("code", n=str(number))) for number in range(4)}
     for number, path in paths.items():
         os.utime(path, (1000 + number, 1000 + number))
-    assert cache.get(key(n="0")) is not None  # now the youngest
+    assert cache.get(key("code", n="0")) is not None  # now the youngest
     cache.trim()
     assert [number for number, path in paths.items() if path.exists()] == [0, 2, 3]
 
 
 def test_usage_and_clear(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    cache.put(key(a="1"), b"x")
+    cache.put(key("code", a="1"), b"x")
     (tmp_path / "mine").write_text("kept")
     assert cache.usage().entries == 1
     assert cache.clear().entries == 1
@@ -59,6 +64,6 @@ def test_usage_and_clear(tmp_path: Path) -> None:
 def test_an_unusable_folder_is_an_empty_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cache = Cache(tmp_path / "file" / "cache")
-    cache.put(key(a="1"), b"x")
-    assert cache.get(key(a="1")) is None
+    cache.put(key("code", a="1"), b"x")
+    assert cache.get(key("code", a="1")) is None
     assert cache.usage().entries == 0
