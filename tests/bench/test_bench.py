@@ -14,6 +14,7 @@ from repro.bench import measuring
 from repro.bench.kernels import profile_entry
 from repro.bench.measuring import Timing
 from repro.bench.network import Network
+from repro.bench.sides import Job, Torch, TorchCompile, UnavailableError
 from repro.bench.suite import agree
 from repro.bench.workloads import MODES, WORKLOADS
 from repro.cli import main
@@ -72,6 +73,15 @@ def test_sides_that_compute_something_else_are_told_apart():
     assert not agree((1.0, 2.0), (1.0, float("nan")))
     assert not agree((float("nan"),), (float("nan"),)), "what no side computes is no measurement"
     assert not agree((1.0,), (1.0, 2.0))
+
+
+def test_the_compiled_side_trains_no_step_before_the_first(monkeypatch: pytest.MonkeyPatch):
+    """Its first run compiles, and its result is what the others' first results are compared with."""
+    losses = iter([np.array(3.0), np.array(2.0)])
+    monkeypatch.setattr(Torch, "open", lambda self, job: lambda: next(losses))
+    assert measuring._warm(TorchCompile().open(Job(WORKLOADS["mlp"], "step", 1, Path()))).result == (3.0,)
+    with pytest.raises(UnavailableError, match="StopIteration"):
+        TorchCompile().open(Job(WORKLOADS["mlp"], "step", 1, Path()))()
 
 
 def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
