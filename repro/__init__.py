@@ -9,6 +9,7 @@ Every command of the command line is a function here, and every option a keyword
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,24 +17,27 @@ if TYPE_CHECKING:
         LoadedArtifact,
         ReproError,
         Session,
-        bisect,
         build,
         cache,
         diff,
-        export,
         inspect,
         load,
         read_npz,
         run,
-        train,
         verify,
         write_npz,
     )
     from repro.driver_audit import audit_captures, audit_manifests, audit_model
+    from repro.driver_training import bisect, export, train
     from repro.driver_tune import tune
 
-_AUDIT = ("audit_captures", "audit_manifests", "audit_model")
-"""The command `audit`, by its three forms: `repro.audit` is the package of an audit's data types."""
+_MODULES = {
+    **dict.fromkeys(("audit_captures", "audit_manifests", "audit_model"), "driver_audit"),
+    **dict.fromkeys(("bisect", "export", "train"), "driver_training"),
+    "tune": "driver_tune",
+}
+"""Where functions are that are not in `driver`. The command `audit` is three, by its forms: `repro.audit` is the
+package of an audit's data types."""
 
 __all__ = [
     "LoadedArtifact", "ReproError", "Session", "audit_captures", "audit_manifests", "audit_model", "bisect", "build",
@@ -43,16 +47,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The public functions, on first use: importing a part of the package does not import all of it."""
-    if name in _AUDIT:
-        from repro import driver_audit
-
-        return getattr(driver_audit, name)
-    if name == "tune":
-        from repro import driver_tune
-
-        return driver_tune.tune
     if name in __all__:
-        from repro import driver
-
-        return getattr(driver, name)
+        return getattr(import_module(f"repro.{_MODULES.get(name, 'driver')}"), name)
     raise AttributeError(f"module 'repro' has no attribute '{name}'")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from repro import driver, tables
+from repro import driver_training, tables
 from repro.arguments import command, count, seed, threads
 from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED
 from repro.progress import TrainingProgress
@@ -84,7 +84,7 @@ _TRAIN = (
 )  # fmt: skip
 
 
-def _note(step: driver.TrainingStep) -> str:
+def _note(step: driver_training.TrainingStep) -> str:
     """The loss, and the metrics of the last validation."""
     measured = [f"{name} {value:.4g}" for name, value in (step.validation or {}).items() if name != "samples"]
     return f"loss {step.loss:.4f}" + (f" (validation: {', '.join(measured)})" if measured else "")
@@ -92,7 +92,7 @@ def _note(step: driver.TrainingStep) -> str:
 
 def train(options: argparse.Namespace) -> int:
     with TrainingProgress(tables.console(stderr=True)) as progress:
-        done = driver.train(
+        done = driver_training.train(
             options.artifact,
             options.data,
             progress=lambda step: progress.step(step.step, step.steps, _note(step)),
@@ -116,13 +116,13 @@ def train(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
-    path = driver.export(options.checkpoint, options.out, artifact=options.artifact)
+    path = driver_training.export(options.checkpoint, options.out, artifact=options.artifact)
     tables.line(tables.console(), f"written to {path}")
     return EXIT_GOOD
 
 
 def bisect(options: argparse.Namespace) -> int:
-    found = driver.bisect(options.left, options.right, **{name: getattr(options, name) for name in _BISECT})
+    found = driver_training.bisect(options.left, options.right, **{name: getattr(options, name) for name in _BISECT})
     if options.json:
         sys.stdout.write(json.dumps(found.json(), indent=2) + "\n")
         return found.exit_code
@@ -134,7 +134,7 @@ def bisect(options: argparse.Namespace) -> int:
     return found.exit_code
 
 
-def _bisection_lines(found: driver.Bisection) -> Iterator[str]:
+def _bisection_lines(found: driver_training.Bisection) -> Iterator[str]:
     """What there is to show, as lines that are never wrapped: digests stay whole."""
     for each in found.fields:
         yield from (f"{each.name} of step {found.step}", f"  left   {each.left}", f"  right  {each.right}")
@@ -154,12 +154,12 @@ def _bisection_lines(found: driver.Bisection) -> Iterator[str]:
         yield from _operand_lines(found.node.operands)
 
 
-def _operand_lines(operands: tuple[driver.Operand, ...]) -> Iterator[str]:
+def _operand_lines(operands: tuple[driver_training.Operand, ...]) -> Iterator[str]:
     for read in operands:
         yield from (f"  reads {read.source}", f"    left   {read.left}", f"    right  {read.right}")
 
 
-def _difference_lines(title: str, each: driver.TensorDifference) -> Iterator[str]:
+def _difference_lines(title: str, each: driver_training.TensorDifference) -> Iterator[str]:
     yield f"{title}: {each.type}, {each.differing} of {each.elements} elements differ, first at {list(each.index)}"
     if each.ulps is not None:
         yield f"  {each.ulps} ULP there, {each.largest_ulps} ULP at most"

@@ -18,7 +18,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.targets", "repro.runtime"}),
     frozenset({"repro.artifact", "manifests"}),
     frozenset({"repro.training", "repro.audit", "repro.tuning"}),
-    frozenset({"repro.driver", "repro.driver_audit", "repro.driver_tune"}),
+    frozenset({"repro.driver", "repro.driver_audit", "repro.driver_training", "repro.driver_tune"}),
     frozenset({"repro"}),
     frozenset({"repro.bench", "repro.arguments", "repro.progress", "repro.tables", "proofs"}),
     frozenset({"repro.cli_audit", "repro.cli_training", "repro.cli_bench", "repro.cli_tune", "repro.cli"}),
