@@ -11,7 +11,7 @@ from repro.artifact.config import Entry, GoldenRun, Tensor
 from repro.artifact.entries import BuiltEntry
 from repro.artifact.layout import Layer
 from repro.artifact.media import TENSOR_TYPE
-from repro.artifact.sources import EVERYTHING, toolchain
+from repro.artifact.sources import RUNNING, toolchain
 from repro.artifact.workers import cores
 from repro.frontend import EntryGraph
 from repro.ir.types import Array, to_face
@@ -100,7 +100,7 @@ def _key(built: BuiltEntry, target: str, inputs: Iterable[Tensor], weights: Sequ
     initial = [weights[position] for position in built.entry.weights]
     content = {"program": compiled.program.digest, "code": code, "inputs": _plain(inputs), "weights": _plain(initial)}
     given = encode(content).decode()
-    return key("golden-run", entry=built.name, target=target, given=given, **toolchain(EVERYTHING))
+    return key("golden-run", entry=built.name, target=target, given=given, **toolchain(RUNNING))
 
 
 def _updated(source: EntryGraph) -> list[str]:

@@ -12,7 +12,7 @@ from passes import pipeline
 from passes.pipeline import Made, Maker, Step, Wanted
 from repro.artifact.cache import Cache, key
 from repro.artifact.canonical import Bytes, Json, encode
-from repro.artifact.sources import EVERYTHING, toolchain
+from repro.artifact.sources import RUNNING, toolchain
 from repro.ir.graph import Graph
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.parse_program import parse_program
@@ -41,7 +41,7 @@ def maker(cache: Cache | None) -> Maker:
 
     def make(graph: Graph, wanted: Wanted) -> Made:
         asked = encode(dataclasses.asdict(wanted)).decode()
-        each = key("lowered", graph=graph.digest.hex(), wanted=asked, **toolchain(EVERYTHING))
+        each = key("lowered", graph=graph.digest.hex(), wanted=asked, **toolchain(RUNNING))
         data = cache.get(each)
         if data is None:
             made = pipeline.make(graph, wanted)
@@ -57,7 +57,7 @@ def shaped(target: CodeTarget, program: Program, cache: Cache | None) -> Program
     if cache is None:
         return target.shape(program)
     machine = {"target": target.name, "machine": target.machine_digest}
-    each = key("shaped", program=program.digest, **machine, **toolchain(EVERYTHING))
+    each = key("shaped", program=program.digest, **machine, **toolchain(RUNNING))
     data = cache.get(each)
     if data is None:
         made = target.shape(program)

@@ -9,16 +9,19 @@ from pathlib import Path
 from types import ModuleType
 
 import passes
-import repro
+import repro.artifact
 import repro.ir
 import repro.machines
 import repro.numerics
+import repro.ops
+import repro.runtime
 import repro.targets
 from repro.targets.llvm.toolchain import versions
 
 EMITTER = (repro.ir, repro.numerics, repro.machines, repro.targets, passes)
 """What a kernel's code depends on, besides its text and its schedule."""
-EVERYTHING = (repro, passes)
+RUNNING = (*EMITTER, repro.ops, repro.runtime, repro.artifact)
+"""What programs and runs depend on, besides the canonical graph."""
 
 
 @cache

@@ -81,7 +81,7 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
     found = driver.default_cache()
     assert found is not None
-    found.put(key(a="b"), b"1234")
+    found.put(key("code", a="b"), b"1234")
     assert cli.main(["cache", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["entries"] == 1
     assert cli.main(["cache", "clear"]) == 0
