@@ -5,6 +5,7 @@ Every schedule that passes gives the same bits. The limits on sizes only keep co
 
 from __future__ import annotations
 
+from passes.sweeps import can_sweep
 from passes.windows import window
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
@@ -17,6 +18,8 @@ MOST_TURNS = 16
 MOST_BLOCK = 1 << 20
 """Rows or columns of a block."""
 LONGEST_PANEL = 4096
+MOST_ROWS = 32
+"""Of a sweep, at a time."""
 
 
 def refusal(kernel: Kernel, schedule: Schedule) -> str | None:
@@ -35,6 +38,8 @@ def refusal(kernel: Kernel, schedule: Schedule) -> str | None:
         return f"inner axes {schedule.inner}"
     if list(schedule.inner) != sorted(set(schedule.inner)):
         return f"inner axes {schedule.inner}, not in ascending order"
+    if not 0 <= schedule.sweep <= MOST_ROWS or (schedule.sweep and not can_sweep(kernel, schedule)):
+        return f"a sweep of {schedule.sweep} rows"
     return None
 
 
@@ -63,8 +68,8 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
             return "a window for a kernel that reads none"
     elif not can_tile(kernel):
         return "register tiles for a kernel that is no contraction"
-    if (schedule.vector_axis, schedule.block, schedule.inner) != (None, 1, ()):
-        return "register tiles beside a vector axis, a block or inner axes"
+    if (schedule.vector_axis, schedule.block, schedule.inner, schedule.sweep) != (None, 1, (), 0):
+        return "register tiles beside a vector axis, a block, inner axes or a sweep"
     if schedule.vector_width < 2 or not _is_width(schedule.vector_width):
         return f"register tiles of {schedule.vector_width} lanes"
     if min(tile.rows, tile.vectors) < 1 or tile.rows * tile.vectors > MOST_ACCUMULATORS:

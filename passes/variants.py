@@ -26,6 +26,8 @@ TURNS = (1, 2, 4)
 """Terms of a turn of a register tile's loop."""
 LANES = (1, 2, 4, 8, 16)
 """Registers side by side in what is computed at a time along a vector axis."""
+SWEPT = (0, 1, 2, 4, 8, 16)
+"""Rows of each lane that a sweep adds at a time."""
 ITEMS = (512, 2048, 8192, 32768, 1 << 20)
 """Outputs of an item along the vector axis."""
 SMALL = 1 << 20
@@ -116,6 +118,12 @@ def vector_axis(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterato
             yield along(kernel, machine, position)
 
 
+def sweep(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    """Rows of sums read at a time, or one sum after another."""
+    for rows in SWEPT if schedule.vector_axis is not None else ():
+        yield replace(schedule, sweep=rows)
+
+
 def lanes(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
     if schedule.vector_axis is not None:
         for registers in LANES:
@@ -141,7 +149,7 @@ def inner_axes(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator
 
 DIMENSIONS: dict[str, Dimension] = {
     each.__name__.replace("_", " "): each
-    for each in (packing, block_rows, block_columns, register_tile, turn, vector_axis, lanes, item, inner_axes)
+    for each in (packing, block_rows, block_columns, register_tile, turn, vector_axis, lanes, item, inner_axes, sweep)
 }
 """In the order in which they are tried: what moves the most data first."""
 

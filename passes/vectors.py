@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from passes.streams import burst
+from passes.sweeps import sweep
 from repro.ir import index as ix
 from repro.ir.loops import Apply, Axis, Exact, Expr, Kernel, Lanes, Load, Lookup, Reduce
 from repro.ir.schedule import Schedule
@@ -18,11 +20,6 @@ from repro.machines import Machine
 
 ITEM_ELEMENTS = 8192
 """Outputs that one work item computes along the vector axis, where a row need not stay whole."""
-
-BAND = 8
-"""Vectors of sums side by side: where rows lie far apart, longer runs of each are read at once."""
-BAND_OPERATIONS = 24
-"""A band's operands need all registers: more than this is no sum of little work."""
 
 LONG = 8
 """Operations in f64 from which on a chain is long."""
@@ -53,20 +50,16 @@ def axis_cost(kernel: Kernel, machine: Machine, position: int | None) -> int:
 
 def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
     """What suits a vector axis: lanes, and rows that stay whole."""
+    swept = None if position is None else sweep(kernel, machine, position)
+    if swept is not None:
+        return swept
     width = 1 if position is None else _Model(kernel, machine).width(kernel.axes[position])
-    if position is not None and _sums_across(kernel, kernel.axes[position], width * BAND):
-        width *= BAND
+    together = 0 if position is None else burst(kernel, kernel.axes[position], machine)
+    if together > width > 1:
+        width = together
     elif position is not None and _long(kernel, kernel.axes[position]):
         width *= _vectors_at_once(kernel.axes[position], width, machine)
     return _cut(kernel, position, width)
-
-
-def _sums_across(kernel: Kernel, axis: Axis, width: int) -> bool:
-    """Whether the kernel is sums of little work whose terms lie in rows along the axis, in whole bands of the width."""
-    reductions = [e for e in kernel.expressions if isinstance(e, Reduce)]
-    across = [e for e in reductions if isinstance(e.order, Lanes) and axis in e.free]
-    light = sum(isinstance(e, Apply) for e in kernel.expressions) <= BAND_OPERATIONS
-    return len(across) == len(reductions) > 0 and light and axis.extent % width == 0
 
 
 def _long(kernel: Kernel, axis: Axis) -> bool:

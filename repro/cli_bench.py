@@ -67,8 +67,9 @@ def bench(options: argparse.Namespace) -> int:
         heading = f"{each.workload}, {each.mode}, {each.threads} threads"
         out.print(tables.table(heading, report.KERNEL_COLUMNS, report.kernel_rows(found, each), right=range(1, 8)))
     for peak in found.peaks:
-        flops, copied = peak.flops / 1e9, peak.bytes / 1e9
-        tables.line(out, f"peaks on {peak.threads} threads: {flops:.0f} GFLOP/s (fma loop), {copied:.1f} GB/s (copy)")
+        flops, read, moved = (value / 1e9 for value in (peak.flops, peak.read, peak.bytes))
+        memory = f"{read:.1f} GB/s (read), {moved:.1f} GB/s (read and written)"
+        tables.line(out, f"peaks on {peak.threads} threads: {flops:.0f} GFLOP/s (fma loop), {memory}")
     if options.json is not None:
         driver.write_text(options.json, json.dumps(found.json(), indent=2) + "\n")
     if options.roofline is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro.artifact import tensors
 from repro.artifact.loaded import LoadedArtifact
@@ -15,7 +15,7 @@ from repro.ir.loops import Kernel, Load, Reduce
 from repro.ir.types import Array, to_storage
 from repro.ir.work import iterations, operations
 from repro.targets.cpu import target as cpu_target
-from repro.targets.cpu.counting import Counted, Variant
+from repro.targets.cpu.counting import Counted, Run, Variant
 from repro.targets.protocol import CompiledProgram
 
 
@@ -23,7 +23,7 @@ from repro.targets.protocol import CompiledProgram
 class KernelTime:
     """All calls of one kernel in one run: seconds of its own time that the slowest thread spent in them,
     floating point operations (a contraction's fma is two; of other kernels, scalar operations), and bytes that at
-    least move: each element that is read or written, once a call."""
+    least move: each element that is read or written, once a call; `read` are those that are read."""
 
     kernel: str
     what: str
@@ -31,6 +31,7 @@ class KernelTime:
     seconds: float
     operations: int
     bytes: int
+    read: int
 
     @property
     def flops(self) -> float:
@@ -67,7 +68,7 @@ def profile(
     variant = Variant(compiled.schedules, compiled.kernel_objects)
     with Counted(compiled.program, [variant], parameters, cpu_target.machine_of(compiled), threads) as counted:
         counted.run(0, inputs)
-        taken = [counted.run(0, inputs) for _ in range(runs)]
+        taken = [_without_outputs(counted, inputs) for _ in range(runs)]
     middle = sorted(taken, key=lambda each: each.seconds)[runs // 2]
     each = zip(compiled.program.kernels, counted.counts, middle.kernels, strict=True)
     found = [_kernel(kernel, count, spent) for kernel, count, spent in each if count]
@@ -75,25 +76,39 @@ def profile(
     return Profile(middle.seconds, middle.seconds - sum(middle.kernels), tuple(found))
 
 
+def _without_outputs(counted: Counted, inputs: Sequence[Array]) -> Run:
+    """A run whose outputs are let go, so that the next one writes where it wrote: fresh memory is no kernel's time."""
+    return replace(counted.run(0, inputs), outputs=())
+
+
 def _kernel(kernel: Kernel, calls: int, seconds: float) -> KernelTime:
     contraction = find(kernel)
     work = 2 * math.prod(contraction.extents) if contraction is not None else operations(kernel)
-    return KernelTime(kernel.digest, describe(kernel), calls, seconds, work * calls, moved(kernel) * calls)
+    read, written = moved(kernel)
+    return KernelTime(
+        kernel.digest, describe(kernel), calls, seconds, work * calls, (read + written) * calls, read * calls
+    )
 
 
-def moved(kernel: Kernel) -> int:
-    """Bytes of memory that a call at least touches."""
+def moved(kernel: Kernel) -> tuple[int, int]:
+    """Bytes of memory that a call at least reads, and that it writes."""
     touched: dict[int, int] = {}
+    written: dict[int, int] = {}
     reduced = [axis for expr in kernel.expressions if isinstance(expr, Reduce) for axis in expr.axes]
     for expr in kernel.expressions:
         if isinstance(expr, Load):
             count = iterations(expr) if not expr.free & set(reduced) else math.prod(a.extent for a in expr.free)
             touched[expr.buffer] = max(touched.get(expr.buffer, 0), count)
     for store in kernel.stores:
-        written = math.prod(axis.extent for axis in kernel.axes)
-        touched[store.buffer] = touched.get(store.buffer, 0) + written
-    limits = {number: buffer.elements for number, buffer in enumerate(kernel.buffers)}
-    return sum(min(count, 2 * limits[number]) * kernel.buffers[number].dtype.bytes for number, count in touched.items())
+        every = math.prod(axis.extent for axis in kernel.axes)
+        written[store.buffer] = written.get(store.buffer, 0) + every
+    return _bytes(kernel, touched), _bytes(kernel, written)
+
+
+def _bytes(kernel: Kernel, counts: Mapping[int, int]) -> int:
+    """Of so many elements of each buffer, each once."""
+    sizes = ((kernel.buffers[number], count) for number, count in counts.items())
+    return sum(min(count, buffer.elements) * buffer.dtype.bytes for buffer, count in sizes)
 
 
 def by_kind(profile: Profile) -> Mapping[str, float]:

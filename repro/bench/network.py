@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, TrainingInfoProto, helper, numpy_helper
 
 from repro.ir.types import Array
 
@@ -23,6 +23,7 @@ class Network:
         self._nodes: list[Any] = []
         self._inputs: list[Any] = []
         self._domains: dict[str, int] = {"": OPSET}
+        self._algorithms: list[TrainingInfoProto] = []
 
     def input(self, name: str, shape: Sequence[int], kind: Any = np.float32) -> str:
         self._inputs.append(helper.make_tensor_value_info(name, _element(kind), shape))
@@ -52,12 +53,23 @@ class Network:
         bias = self.weight(f"{name}.bias", (outputs,), 0.02)
         return self.node("Gemm", x, weight, bias, transB=1)
 
+    def algorithm(self, step: Network, outputs: Sequence[str], updates: Mapping[str, str]) -> None:
+        """A training step that the model brings with it: the nodes of another network, which read this one's weights
+        by name; `updates` gives a weight the name of its next value."""
+        info = TrainingInfoProto(algorithm=step.model(*outputs, *updates.values()).graph)
+        for weight, value in updates.items():
+            info.update_binding.add(key=weight, value=value)
+        self._domains |= step._domains
+        self._algorithms.append(info)
+
     def model(self, *outputs: str) -> ModelProto:
         results = [helper.make_empty_tensor_value_info(name) for name in outputs]
         initializers = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, results, initializers)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self._domains.items()]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="repro bench")
+        made = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="repro bench")
+        made.training_info.extend(self._algorithms)
+        return made
 
 
 def _element(kind: Any) -> int:

@@ -1,87 +1,173 @@
-"""What this machine can do at most, as measured: an fma loop in registers, and a copy in memory."""
+"""What this machine can do at most, as measured: an fma loop in registers, and memory read, copied and updated."""
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from repro.machines import Machine
+from repro.runtime.buffers import aligned
 from repro.targets.cpu.code import Code
 from repro.targets.llvm import toolchain
 from repro.targets.llvm.program import SYMBOL
 
-ACCUMULATORS = 24
-"""Independent chains: more than an fma's latency times the units of any CPU known (5 x 2)."""
+SPARE_REGISTERS = 4
+"""Beside the chains: one for the factor. More chains than registers would measure how fast they are spilled; those that
+are left (12, 28) are more than an fma's latency times the units of any CPU known (5 x 2)."""
 TURNS = 1 << 22
-COPIED_BYTES = 256 << 20
+BYTES = 256 << 20
+"""Of each array, beyond any cache."""
+VECTORS = 8
+"""Of a turn of the loops over memory."""
 REPEATS = 5
+
+READ, COPY, PAST_CACHES, UPDATE = "read", "copy", "copy past the caches", "update in place"
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Of `threads` threads together: f32 operations a second (an fma is two), bytes a second read and written."""
+    """Of `threads` threads together: f32 operations a second (an fma is two); bytes a second that are read where
+    nothing is written; and bytes a second read and written by the fastest of a copy, one past the caches and an update
+    in place."""
 
     threads: int
     flops: float
+    read: float
     bytes: float
+
+    def floor(self, read: int, moved: int) -> float:
+        """Seconds that so many bytes take at least, of which some are read."""
+        return max(read / self.read, moved / self.bytes)
 
 
 def measure(machine: Machine, threads: int) -> Peaks:
     """The best of some repeats."""
-    width = machine.vector_bits // 32
-    code = Code([toolchain.object_code(_fma_loop(machine, width), machine)])
-    results = np.zeros((threads, 16), np.float32)
-    source = [np.ones(COPIED_BYTES // threads // 8) for _ in range(threads)]
-    target = [np.zeros_like(each) for each in source]
-    with ThreadPoolExecutor(threads) as pool:
+    chains = machine.registers - SPARE_REGISTERS
+    results = [np.zeros(machine.vector_bits // 32, np.float32) for _ in range(threads)]
+    fma = _best(_code(machine, fma_loop(machine, chains)), TURNS, [[each] for each in results])
+    arrays = [[_ones(BYTES // threads) for _ in range(2)] for _ in range(threads)]
+    turns = BYTES // threads // (VECTORS * machine.vector_bits // 8)
+    moved = {kind: _best(_code(machine, memory_loop(machine, kind)), turns, arrays) for kind in kinds(machine)}
+    operations = 2 * chains * machine.vector_bits // 32 * TURNS * threads
+    return Peaks(
+        threads,
+        operations / fma,
+        BYTES / moved.pop(READ),
+        2 * BYTES / min(moved.values()),
+    )
+
+
+def _ones(size: int) -> np.ndarray:
+    made = aligned(size).view(np.float32)
+    made[:] = 1
+    return made
+
+
+def kinds(machine: Machine) -> tuple[str, ...]:
+    return (READ, COPY, UPDATE, *([PAST_CACHES] if machine.fence else []))
+
+
+def _code(machine: Machine, text: str) -> Code:
+    return Code([toolchain.object_code(text, machine)])
+
+
+def _best(code: Code, turns: int, arrays: Sequence[Sequence[np.ndarray]]) -> float:
+    """Seconds in which every thread makes so many turns over its own arrays, whose addresses it is given."""
+    tables = [np.array([array.ctypes.data for array in own], np.uint64) for own in arrays]
+    with ThreadPoolExecutor(len(arrays)) as pool:
 
         def together(job: Callable[[int], object]) -> float:
             start = time.perf_counter()
-            list(pool.map(job, range(threads)))
+            list(pool.map(job, range(len(arrays))))
             return time.perf_counter() - start
 
-        def multiply(thread: int) -> None:
-            code.enter(ctypes.c_void_p(results[thread].ctypes.data), TURNS, 0)
+        def run(thread: int) -> None:
+            code.enter(ctypes.c_void_p(tables[thread].ctypes.data), turns, 0)
 
-        fma = min(together(multiply) for _ in range(REPEATS))
-        copy = min(together(lambda thread: np.copyto(target[thread], source[thread])) for _ in range(REPEATS))
-    return Peaks(threads, 2 * ACCUMULATORS * width * TURNS * threads / fma, 2 * sum(a.nbytes for a in source) / copy)
+        run(0)
+        return min(together(run) for _ in range(REPEATS))
 
 
-def _fma_loop(machine: Machine, width: int) -> str:
-    """A function with a program's signature: `thread` is the number of turns, the sum is stored where `context` points.
-    The chains start from different values, so that none is another's."""
-    vector = f"<{width} x float>"
-    intrinsic = f"@llvm.fma.v{width}f32"
-    numbers = range(ACCUMULATORS)
-    phis = [f"  %a{n} = phi {vector} [ splat (float {n}.0), %entry ], [ %b{n}, %loop ]" for n in numbers]
-    fmas = [f"  %b{n} = call {vector} {intrinsic}({vector} %x, {vector} %x, {vector} %a{n})" for n in numbers]
-    sums = [f"  %s{n + 1} = fadd {vector} %s{n}, %b{n}" for n in numbers]
+def _loop(machine: Machine, before: Sequence[str], turn: Sequence[str], after: Sequence[str]) -> str:
+    """A function with a program's signature: `thread` is the number of turns; %first and %second are what the context's
+    addresses are."""
     return "\n".join(
         [
             f'target triple = "{machine.triple}"',
-            f"declare {vector} {intrinsic}({vector}, {vector}, {vector})",
-            f"define i32 @{SYMBOL}(ptr %result, i64 %turns, i64 %unused) {machine.attributes} {{",
+            f"declare {_vector(machine)} {_fma(machine)}({', '.join([_vector(machine)] * 3)})",
+            *([f"declare void @{machine.fence}()"] if machine.fence else []),
+            f"define i32 @{SYMBOL}(ptr %context, i64 %turns, i64 %unused) {machine.attributes} {{",
             "entry:",
-            f"  %x = load {vector}, ptr %result, align 4",
+            "  %first = load ptr, ptr %context",
+            *before,
             "  br label %loop",
             "loop:",
             "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]",
-            *phis,
-            *fmas,
+            *turn,
             "  %next = add i64 %i, 1",
             "  %more = icmp ult i64 %next, %turns",
             "  br i1 %more, label %loop, label %done",
             "done:",
-            f"  %s0 = fadd {vector} %x, %x",
-            *sums,
-            f"  store {vector} %s{ACCUMULATORS}, ptr %result, align 4",
+            *after,
             "  ret i32 0",
             "}",
+            "!0 = !{i32 1}",
         ]
     )
+
+
+def _vector(machine: Machine) -> str:
+    return f"<{machine.vector_bits // 32} x float>"
+
+
+def _fma(machine: Machine) -> str:
+    return f"@llvm.fma.v{machine.vector_bits // 32}f32"
+
+
+def _chains(machine: Machine, count: int) -> tuple[list[str], list[str]]:
+    """The values that a loop carries from different starts, so that none is another's; and their sum, stored."""
+    vector = _vector(machine)
+    phis = [f"  %a{n} = phi {vector} [ splat (float {n}.0), %entry ], [ %b{n}, %loop ]" for n in range(count)]
+    sums = [f"  %s{n + 1} = fadd {vector} %s{n}, %b{n}" for n in range(count)]
+    return phis, [f"  %s0 = fadd {vector} %b0, %b0", *sums, f"  store {vector} %s{count}, ptr %first, align 4"]
+
+
+def fma_loop(machine: Machine, chains: int) -> str:
+    phis, stored = _chains(machine, chains)
+    vector, call = _vector(machine), f"call {_vector(machine)} {_fma(machine)}"
+    fmas = [f"  %b{n} = {call}({vector} %x, {vector} %x, {vector} %a{n})" for n in range(chains)]
+    return _loop(machine, [f"  %x = load {vector}, ptr %first, align 4"], [*phis, *fmas], stored)
+
+
+def memory_loop(machine: Machine, kind: str) -> str:
+    """What is read is added up where nothing else is done with it; an update adds one."""
+    vector, size = _vector(machine), machine.vector_bits // 8
+    phis, stored = _chains(machine, VECTORS) if kind == READ else ([], [])
+    if kind == PAST_CACHES:
+        stored = [f"  call void @{machine.fence}()"]
+    tail = ", !nontemporal !0" if kind == PAST_CACHES else ""
+    turn = [*phis, f"  %at = mul i64 %i, {VECTORS * size}"]
+    for n in range(VECTORS):
+        turn += [
+            f"  %o{n} = add i64 %at, {n * size}",
+            f"  %p{n} = getelementptr i8, ptr %first, i64 %o{n}",
+            f"  %v{n} = load {vector}, ptr %p{n}, align {size}",
+        ]
+    for n in range(VECTORS):
+        if kind == READ:
+            turn.append(f"  %b{n} = fadd {vector} %a{n}, %v{n}")
+            continue
+        if kind == UPDATE:
+            turn.append(f"  %u{n} = fadd {vector} %v{n}, splat (float 1.0)")
+        value, target = (f"%u{n}", "%first") if kind == UPDATE else (f"%v{n}", "%second")
+        turn += [
+            f"  %q{n} = getelementptr i8, ptr {target}, i64 %o{n}",
+            f"  store {vector} {value}, ptr %q{n}, align {size}{tail}",
+        ]
+    before = ["  %slot = getelementptr i8, ptr %context, i64 8", "  %second = load ptr, ptr %slot"]
+    return _loop(machine, [] if kind in (READ, UPDATE) else before, turn, stored)

@@ -7,7 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from repro.bench.kernels import KernelTime
 from repro.bench.measuring import Timing
+from repro.bench.peaks import Peaks
 from repro.bench.suite import Benchmark, Measurement
 from repro.errors import EXIT_USAGE, ReproError
 
@@ -24,7 +26,7 @@ COLUMNS = (
     "memory",
     "build",
 )
-KERNEL_COLUMNS = ("kernel", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of copy")
+KERNEL_COLUMNS = ("kernel", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of memory")
 
 
 def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
@@ -70,9 +72,14 @@ def kernel_rows(benchmark: Benchmark, each: Measurement) -> Iterator[tuple[str, 
         yield (
             f"{kernel.what} {kernel.kernel[:8]}", str(kernel.calls), f"{kernel.seconds * 1e3:.3f}",
             f"{kernel.seconds / whole:.1%}", f"{kernel.flops / 1e9:.1f}", f"{kernel.flops / peak.flops:.0%}",
-            f"{kernel.bandwidth / 1e9:.1f}", f"{kernel.bandwidth / peak.bytes:.0%}",
+            f"{kernel.bandwidth / 1e9:.1f}", f"{_of_memory(kernel, peak):.0%}",
         )  # fmt: skip
     yield "waiting for each other", "", f"{each.waiting * 1e3:.3f}", f"{each.waiting / whole:.1%}", "", "", "", ""
+
+
+def _of_memory(kernel: KernelTime, peak: Peaks) -> float:
+    """How near a kernel is to what memory allows; above 1 where a cache holds what it reads."""
+    return peak.floor(kernel.read, kernel.bytes) / kernel.seconds if kernel.seconds else 0.0
 
 
 def roofline(benchmark: Benchmark, path: Path) -> None:
@@ -99,7 +106,7 @@ def _figure(graphs: Any, benchmark: Benchmark, each: Measurement) -> Any:
     ridge = peak.flops / peak.bytes
     ends = [0.01, ridge, max(1000.0, 10 * ridge)]
     roof = graphs.Scatter(
-        x=ends, y=[min(peak.flops, x * peak.bytes) / 1e9 for x in ends], mode="lines", name="fma loop and copy"
+        x=ends, y=[min(peak.flops, x * peak.bytes) / 1e9 for x in ends], mode="lines", name="fma loop and memory"
     )
     whole = sum(kernel.seconds for kernel in each.kernels)
     points = graphs.Scatter(

@@ -92,7 +92,7 @@ class Torch:
         parameters = _parameters(torch, job)
         inputs = {name: torch.from_numpy(np.array(array)) for name, array in job.inputs.items()}
         forward = self.compiled(torch, lambda: job.workload.torch(parameters, inputs, job.mode))
-        if job.mode != STEP:
+        if job.mode != STEP or job.workload.own_step:
             return lambda: _without_gradients(torch, forward)
         return _training(torch, job, parameters, inputs["labels"], forward)
 
@@ -133,7 +133,7 @@ def _parameters(torch: Any, job: Job) -> Mapping[str, Any]:
 
 def _without_gradients(torch: Any, forward: Callable[[], Any]) -> Array:
     with torch.no_grad():
-        return forward().numpy()
+        return forward().detach().numpy()
 
 
 def _training(torch: Any, job: Job, parameters: Mapping[str, Any], labels: Any, forward: Callable[[], Any]) -> Run:

@@ -96,6 +96,10 @@ def parse_schedule(text: str) -> Schedule:
     if names[3:4] == ["inner"]:
         inner = tuple(int(word) for word in values[3].split(","))
         del names[3], values[3]
+    sweep = 0
+    if names[3:4] == ["sweep"]:
+        sweep = int(values[3])
+        del names[3], values[3]
     tile = None
     if len(names) > 3:
         flags = dict(zip(names[6:], values[6:], strict=True))
@@ -109,4 +113,4 @@ def parse_schedule(text: str) -> Schedule:
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
         sizes = (int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
         tile = ContractionTile(*sizes, window="window" in flags, packs="pack" in flags, rows_in_place="rows" in flags)
-    return Schedule(axis, int(values[1]), int(values[2]), tile, inner)
+    return Schedule(axis, int(values[1]), int(values[2]), tile, inner, sweep)

@@ -38,6 +38,8 @@ class Schedule:
     a time; `block` of its iterations, all iterations of the `inner` axes (positions) and one iteration of
     every other parallel axis make one work item; items are what threads share out. Axes that the kernel's
     serial loops tie together are inner whatever a schedule says. `tile` is given for a contraction instead.
+    With `sweep`, sums along rows are computed for all columns of a block together, so many rows of each lane of their
+    order at a time (passes/sweeps.py).
     """
 
     vector_axis: int | None
@@ -45,6 +47,7 @@ class Schedule:
     block: int
     tile: ContractionTile | None = None
     inner: tuple[int, ...] = ()
+    sweep: int = 0
 
     @property
     def text(self) -> str:
@@ -53,6 +56,8 @@ class Schedule:
         head = f"axis={axis} width={self.vector_width} block={self.block}"
         if self.inner:
             head += f" inner={','.join(map(str, self.inner))}"
+        if self.sweep:
+            head += f" sweep={self.sweep}"
         if self.tile is None:
             return head
         t = self.tile

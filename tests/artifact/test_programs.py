@@ -90,6 +90,8 @@ def test_what_is_no_program(text: str) -> None:
     [
         Schedule(None, 1, 1),
         Schedule(2, 16, 8192),
+        Schedule(2, 16, 128, None, (), 8),
+        Schedule(2, 16, 128, None, (0, 1), 4),
         Schedule(None, 16, 1, ContractionTile(14, 2, 448, 256)),
         Schedule(None, 4, 1, ContractionTile(8, 3, 32, 12, 2)),
     ],

@@ -10,14 +10,17 @@ import onnx
 import pytest
 
 import repro
-from repro.bench import measuring
+from repro.bench import measuring, peaks
 from repro.bench.kernels import profile_entry
 from repro.bench.measuring import Timing
 from repro.bench.network import Network
+from repro.bench.peaks import Peaks
 from repro.bench.sides import Job, Torch, TorchCompile, UnavailableError
 from repro.bench.suite import agree
 from repro.bench.workloads import MODES, WORKLOADS
 from repro.cli import main
+from repro.machines import CPUS
+from repro.targets.llvm import toolchain
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -56,6 +59,21 @@ def test_a_profile_has_every_kernel_and_its_work(trained, threads):
     dots = {each.what: each for each in found.kernels if each.what.startswith("dot")}
     assert dots["dot 8x32x16"].calls == 2, "a microbatch each"
     assert dots["dot 8x32x16"].operations == 2 * 2 * 8 * 32 * 16
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
+def test_peaks_are_of_code_that_every_cpu_machine_has(machine):
+    """Chains fill the registers beside the factor; every road through memory compiles."""
+    assert 8 <= machine.registers - peaks.SPARE_REGISTERS < machine.registers
+    loops = [peaks.fma_loop(machine, machine.registers - peaks.SPARE_REGISTERS)]
+    loops += [peaks.memory_loop(machine, kind) for kind in peaks.kinds(machine)]
+    assert all(toolchain.object_code(text, machine) for text in loops)
+
+
+def test_the_floor_of_memory_knows_reading_from_writing():
+    found = Peaks(1, 1e9, read=30e9, bytes=50e9)
+    assert found.floor(30, 30) == pytest.approx(1e-9), "a sum only reads"
+    assert found.floor(10, 50) == pytest.approx(1e-9)
 
 
 def test_ratios_are_of_medians_with_intervals_that_hold_them():

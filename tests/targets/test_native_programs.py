@@ -12,6 +12,7 @@ from threading import Timer
 import numpy as np
 import pytest
 
+from passes import streams
 from passes.schedule import schedule
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes
@@ -31,6 +32,7 @@ from repro.ir.program import (
 )
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F32, I32, I64, Array
+from repro.machines import CPUS
 from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.kernel import work_items
@@ -217,7 +219,7 @@ def test_outputs_are_the_callers_as_long_as_anyone_holds_a_view_of_them(machine)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_stores_past_the_caches(machine, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where lines are written from end to end, and with the same bits."""
-    monkeypatch.setattr(kernels, "STREAMED_BYTES", 4096)
+    monkeypatch.setattr(streams, "STREAMED_BYTES", 4096)
     for size, streamed in ((4096, True), (4100, False), (64, False)):
         kernel = elementwise(size, 2, lambda x, y: apply("mul", x, y))
         text = kernels.emit(kernel, schedule(kernel, machine), machine)
@@ -226,6 +228,39 @@ def test_stores_past_the_caches(machine, threads: int, monkeypatch: pytest.Monke
         given = [np.arange(size, dtype=np.float32), np.full(size, 0.3, np.float32), np.zeros(size, np.float32)]
         found = run_kernel(kernel, given, machine, threads=threads)[-1]
         assert found.tobytes() == (given[0] * given[1]).tobytes()
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
+def test_far_results_are_written_in_whole_lines(machine) -> None:
+    """Of a kernel larger than the second-level cache; several in one go where they go past the caches."""
+    near, far, huge = 1 << 12, 1 << 19, 1 << 23
+    widths = [
+        schedule(elementwise(size, 2, lambda x, y: apply("mul", x, y)), machine).vector_width
+        for size in (near, far, far + 8, huge)
+    ]
+    register = machine.lanes(32)
+    past = streams.BURST_BYTES if machine.fence else streams.LINE_BYTES
+    assert widths == [register, max(register, streams.LINE_BYTES // 4), register, past // 4]
+
+
+@MACHINES
+def test_a_condition_of_all_lanes_is_a_branch(machine) -> None:
+    """Rows that are added where an index says, or not at all: no lane has a mask of its own."""
+    rows, columns = 6, 32
+    r, c = ix.axis(0, rows), ix.axis(1, columns)
+    place = ix.add(ix.scale(r, columns), c)
+    wanted = apply("gt", load(F32, 0, r), f32(0))
+    value = apply("add", load(F32, 1, place, wanted), f32(1))
+    buffers = (*(BufferParameter(F32, size, False) for size in (rows, rows * columns)),)
+    kernel = Kernel(
+        (*buffers, BufferParameter(F32, rows * columns, True)), (), (r, c), 0, (Store(2, place, value, wanted),)
+    )
+    chosen = Schedule(1, 8, columns)
+    assert "masked" not in kernels.emit(kernel, chosen, machine)
+    flags, x = np.array([1, 0, -1, 2, 0, 3], np.float32), np.arange(rows * columns, dtype=np.float32)
+    found = run_kernel(kernel, [flags, x, np.full(rows * columns, 7, np.float32)], machine, chosen)[2]
+    expected = np.where(flags[:, None] > 0, x.reshape(rows, columns) + 1, np.float32(7))
+    assert found.tobytes() == expected.astype(np.float32).tobytes()
 
 
 def scan(rows: int, columns: int, tied: bool) -> Kernel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from golden import bless
 from passes import pipeline
+from passes.legality import refusal
 from passes.schedule import schedule
 from passes.windows import window
 from repro.ir.contraction import find
@@ -69,7 +71,9 @@ def schedules(draw: st.DrawFn, kernel: Kernel) -> Schedule:
     inner = (
         draw(st.sets(st.sampled_from([axis for axis in parallel if axis != vector]))) if len(parallel) > 1 else set()
     )
-    return Schedule(vector, width, block, None, tuple(sorted(inner)))
+    made = Schedule(vector, width, block, None, tuple(sorted(inner)))
+    swept = replace(made, sweep=draw(st.sampled_from([1, 2, 8])))
+    return swept if refusal(kernel, swept) is None else made
 
 
 def test_there_are_kernels_of_every_kind() -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from passes.schedule import schedule
-from passes.vectors import BAND
 from repro.ir import index as ix
 from repro.ir.loops import (
     BufferParameter,
@@ -290,19 +288,3 @@ def check(kernel: Kernel, inputs: list[Array], machine, width: int, axis: int = 
         found = run_kernel(kernel, [*inputs, *outputs], machine, Schedule(axis, width, block), threads=2)
         for buffer, left, right in zip(kernel.buffers, found, wanted, strict=True):
             assert same(buffer.dtype, left, right), differences(buffer.dtype, left, right)
-
-
-@MACHINES
-@pytest.mark.parametrize("terms", [1, 31, 700, 4096 + 40])
-def test_sums_side_by_side_in_bands_have_the_same_bits(machine, terms: int) -> None:
-    """Rows far apart are read in longer runs; the order of each sum is what it was."""
-    columns = 2 * BAND * machine.lanes(32)
-    column, term = ix.axis(0, columns), ix.axis(1, terms)
-    value = reduce("add", Lanes(32, 4096), [term], [load(F32, 0, ix.add(ix.scale(term, columns), column))])
-    buffers = (BufferParameter(F32, terms * columns, False), BufferParameter(F32, columns, True))
-    kernel = Kernel(buffers, (), (column,), 0, (Store(1, column, value),))
-    assert schedule(kernel, machine).vector_width == BAND * machine.lanes(32)
-    values = np.random.default_rng(terms).standard_normal((terms, columns)).astype(np.float32)
-    found = run_kernel(kernel, [values.reshape(-1), np.zeros(columns, np.float32)], machine)[1]
-    wanted = np.array([lanes_model(values[:, at]) for at in range(columns)])
-    assert found.tobytes() == wanted.tobytes()

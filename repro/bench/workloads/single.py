@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -245,35 +244,47 @@ INDEXED = (
 )  # fmt: skip
 
 _PARAMETERS = 10_000_000
-_FLAT = (_PARAMETERS,)
-_ADAM_SHAPES: dict[str, tuple[int, ...]] = {"x": _FLAT, "g": _FLAT, "v": _FLAT, "h": _FLAT}
 
 
-def _adam(net: Network, x: str, g: str, v: str, h: str) -> str:
-    rate, step = net.constant("rate", np.array(1e-3, np.float32)), net.constant("step", np.array(10, np.int64))
-    domain = "ai.onnx.preview.training"
-    return net.node("Adam", rate, step, x, g, v, h, domain=domain, outputs=3, alpha=0.9, beta=0.999, epsilon=1e-8)
+def _adam(mode: str) -> tuple[Network, tuple[str, ...]]:
+    """A step that updates its state where it lies, as that of any training does. `h` is a mean of squares."""
+    net, step = Network("adam"), Network("adam_step")
+    drawn = _drawn(dict.fromkeys(("x", "v", "h"), (_PARAMETERS,)))()
+    weights = {**drawn, "h": np.abs(drawn["h"])}
+    state = [net.constant(name, array) for name, array in weights.items()]
+    gradient = net.input("g", (_PARAMETERS,))
+    rate, time = step.constant("rate", np.array(1e-3, np.float32)), step.constant("step", np.array(10, np.int64))
+    domain, options = "ai.onnx.preview.training", {"alpha": 0.9, "beta": 0.999, "epsilon": 1e-8}
+
+    def adam(x: str, g: str, v: str, h: str) -> str:
+        return step.node("Adam", rate, time, x, g, v, h, domain=domain, outputs=3, **options)
+
+    made = adam(state[0], gradient, state[1], state[2])
+    x, g, v, h = (_head(step, each) for each in (state[0], gradient, *state[1:]))
+    net.algorithm(step, (adam(x, g, v, h),), dict(zip(state, (made, f"{made}.1", f"{made}.2"), strict=True)))
+    return net, (_head(net, gradient),)
 
 
-def _adam_inputs() -> dict[str, Array]:
-    """The second moment, `h`, is a mean of squares."""
-    drawn = _drawn(_ADAM_SHAPES)()
-    return {**drawn, "h": np.abs(drawn["h"])}
+def _head(net: Network, x: str) -> str:
+    """The first elements: a result that costs nothing."""
+    ends = (net.constant(f"{net.name}.{place}", np.array([place], np.int64)) for place in (0, 8))
+    return net.node("Slice", x, *ends)
 
 
-def _adam_torch(x: Any, g: Any, v: Any, h: Any) -> Any:
+def _adam_torch(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
     """One step in place, as PyTorch's fused optimizer does it."""
     import torch
 
+    x, v, h = (parameters[name] for name in ("x", "v", "h"))
     options = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
     flags = {"amsgrad": False, "maximize": False}
-    torch.ops.aten._fused_adam_([x], [g], [v], [h], [], [torch.tensor(10.0)], **options, **flags)
-    return x
+    torch.ops.aten._fused_adam_([x], [inputs["g"]], [v], [h], [], [torch.tensor(10.0)], **options, **flags)
+    return x[:8]
 
 
-ADAM = replace(
-    _operation("adam", f"{_PARAMETERS:,} parameters", _ADAM_SHAPES, _adam, _adam_torch, True, False),
-    inputs=_adam_inputs,
-)
+ADAM = Workload(
+    "adam", f"{_PARAMETERS:,} parameters, in place", _adam, _drawn({"g": (_PARAMETERS,)}), _adam_torch,
+    memory_bound=True, onnxruntime=False, own_step=True,
+)  # fmt: skip
 
 SINGLE = (*SQUARE, *SKINNY, *CONVOLUTIONS, *ROWS, *INDEXED, ADAM)

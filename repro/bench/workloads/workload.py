@@ -21,7 +21,8 @@ class Workload:
     """`network(mode)` gives the model and the names of its outputs; `torch(parameters, inputs)` is the same
     computation from tensors of the same names. A `step` is one of the model with a loss and an optimizer (`training`,
     options of `repro.build`); a workload without them is measured forward alone. `buffers` are weights that no
-    gradient changes. `memory_bound`: its floor is the bytes moved, not the products summed.
+    gradient changes. With `own_step` the model brings a step itself, and `torch` makes one: it is measured as that
+    alone. `memory_bound`: its floor is the bytes moved, not the products summed.
     """
 
     name: str
@@ -33,9 +34,12 @@ class Workload:
     labels: Callable[[], Array] | None = None
     buffers: tuple[str, ...] = ()
     memory_bound: bool = False
+    own_step: bool = False
     onnxruntime: bool = True
     """Whether ONNX Runtime has its operators."""
 
     @property
     def modes(self) -> tuple[str, ...]:
+        if self.own_step:
+            return (STEP,)
         return MODES if self.training else (FORWARD,)

@@ -260,6 +260,8 @@ class Body:
         varies = lanes is not None and bool(expr.offset.free & _lane_axes(scope))
         if lanes is None or (not varies and (when is None or when.width == 1)):
             return self._scalar_load(expr, when, scope)
+        if when is not None and when.width == 1:
+            return self._one_for_all(when, expr, scope)
         mask = self._mask(when, lanes)
         start = self.run_start(expr.offset, scope)
         kind = vector(memory(expr.dtype), lanes.width)
@@ -277,6 +279,13 @@ class Body:
         full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
         raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
         return self._from_memory(raw, expr.dtype)
+
+    def _one_for_all(self, when: Val, expr: Load, scope: Scope) -> Val:
+        """A load that all lanes make or none: a branch, where masks would cost each access (a masked store takes Zen 4
+        a dozen cycles)."""
+        always, lanes = Load(expr.dtype, (expr.buffer,), (expr.offset,)), scope.vector
+        zero = scalars.constant(self.f, expr.dtype, 0, 1 if lanes is None else lanes.width)
+        return self.f.either(when, lambda: [self._load(always, Scope(scope, {}))], lambda: [zero])[0]
 
     def _fetch_ahead(self, expr: Load, start: Val, width: int) -> None:
         """Ask for what a load of this kind will read later: it may lie anywhere, and nothing is read."""
@@ -331,6 +340,10 @@ class Body:
         if lanes is None:
             place = self.value(offset, scope)
             self._scalar_store(buffer, place, value, condition)
+            return
+        if condition is not None and condition.width == 1:
+            branch = Scope(scope, {})
+            self.f.when(condition, lambda: self.store(buffer, offset, value, None, branch, streamed))
             return
         mask = self._mask(condition, lanes)
         raw = self.to_memory(self.f.splat(value, lanes.width))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from passes.streams import streamed
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes, reads_its_output
 from repro.ir.loops import Axis, Expr, Kernel, Reduce, Store
@@ -19,13 +20,10 @@ from repro.ir.types import I64
 from repro.machines import Machine
 from repro.targets.llvm import contraction, reductions, scalars
 from repro.targets.llvm.body import LINE_BYTES, Body, Scope
+from repro.targets.llvm.sweeps import Layout, Sweep
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of
 from repro.targets.llvm.windows import WindowItem
-
-STREAMED_BYTES = 64 << 20
-"""A kernel whose buffers are larger than caches are together writes past them: a line that it will not read need not be
-fetched before it is written."""
 
 
 def symbol(kernel: Kernel) -> str:
@@ -44,6 +42,8 @@ def work_items(kernel: Kernel, schedule: Schedule) -> int:
 
 def scratch_bytes(kernel: Kernel, schedule: Schedule) -> int:
     """Bytes of private memory that a thread needs while it runs the kernel."""
+    if schedule.sweep:
+        return Layout(kernel, schedule).bytes
     return 0 if schedule.tile is None else shape_of(kernel, schedule).scratch_bytes
 
 
@@ -97,7 +97,10 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
         items.item(number, top)
         return ()
 
-    f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
+    if schedule.sweep:
+        items.sweep(Val("%begin", I64), Val("%end", I64), top)
+    else:
+        f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
     if f.metadata:
         f.effect(machine.fence, [], [])
 
@@ -107,13 +110,12 @@ class Items:
 
     def __init__(self, body: Body, kernel: Kernel, schedule: Schedule, roots: list[Expr]) -> None:
         self.body, self.f, self.kernel, self.roots = body, body.f, kernel, roots
-        self.grid, self.width = Grid(kernel, schedule), schedule.vector_width
+        self.grid, self.schedule, self.width = Grid(kernel, schedule), schedule, schedule.vector_width
         self.repeatable = kernel.serial == 0 and not reads_its_output(kernel)
         """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
         if self._by_rows():
             body.ahead = (self.grid.outer[-1], 1)
-        moved = sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)
-        self.streamed = bool(body.machine.fence) and self.repeatable and moved >= STREAMED_BYTES
+        self.streamed = streamed(kernel, body.machine)
 
     def _by_rows(self) -> bool:
         """Whether items are rows, each reduced before its elements are computed."""
@@ -123,18 +125,47 @@ class Items:
 
     def item(self, number: Val, top: Scope) -> None:
         f, grid = self.f, self.grid
-        block, rest = _rem(f, number, grid.blocks), _quotient(f, number, grid.blocks)
-        bound: dict[Axis, Val] = {}
-        for position, axis in reversed(list(enumerate(grid.outer))):
-            bound[axis] = rest if position == 0 else _rem(f, rest, axis.extent)
-            rest = _quotient(f, rest, axis.extent)
+        block = _rem(f, number, grid.blocks)
         loops = [*self.kernel.axes[: self.kernel.serial], *grid.inner]
 
         def inside(level: Scope, _: list[Val]) -> Sequence[Val]:
             self.along_vector(block, level)
             return ()
 
-        self.body.nest(loops, Scope(top, bound), self.roots, (), inside)
+        self.body.nest(loops, self.at_outer(_quotient(f, number, grid.blocks), top), self.roots, (), inside)
+
+    def at_outer(self, rest: Val, top: Scope) -> Scope:
+        """The scope of one iteration of the outer axes, by its number."""
+        bound: dict[Axis, Val] = {}
+        for position, axis in reversed(list(enumerate(self.grid.outer))):
+            bound[axis] = rest if position == 0 else _rem(self.f, rest, axis.extent)
+            rest = _quotient(self.f, rest, axis.extent)
+        return Scope(top, bound)
+
+    def sweep(self, first: Val, last: Val, top: Scope) -> None:
+        """Items `first` to `last`, those that lie side by side together: rows are read in runs as long as may be."""
+        f, grid, layout = self.f, self.grid, Layout(self.kernel, self.schedule)
+        assert grid.vector is not None
+        extent, every = grid.vector.extent, integer(grid.blocks)
+        sums = Sweep(self.body, layout, self.schedule, grid.vector)
+
+        def one(number: Val, _: list[Val]) -> Sequence[Val]:
+            scope = self.at_outer(number, top)
+            self.body.hoist(self.roots, scope)
+            before = f.scaled(number, grid.blocks)
+            start, stop = (f.let(f"sub i64 {at.text}, {before.text}", I64) for at in (first, last))
+            begin = f.scaled(_greatest(f, start, integer(0)), grid.block)
+            end = _least(f, f.scaled(_least(f, stop, every), grid.block), integer(extent))
+
+            def some(at: Val, _: list[Val]) -> Sequence[Val]:
+                sums.emit(at, _least(f, f.add(at, integer(layout.columns)), end), scope, self.stores)
+                return ()
+
+            f.loop(begin, end, layout.columns, (), some)
+            return ()
+
+        beyond = _quotient(f, f.add(last, integer(grid.blocks - 1)), grid.blocks)
+        f.loop(_quotient(f, first, grid.blocks), beyond, 1, (), one)
 
     def along_vector(self, block: Val, scope: Scope) -> None:
         axis, width = self.grid.vector, self.width
@@ -190,6 +221,10 @@ class Items:
 
 def _least(f: Function, a: Val, b: Val) -> Val:
     return scalars.select(f, scalars.compare(f, "lt", a, b), a, b)
+
+
+def _greatest(f: Function, a: Val, b: Val) -> Val:
+    return scalars.select(f, scalars.compare(f, "lt", a, b), b, a)
 
 
 def _rem(f: Function, number: Val, extent: int) -> Val:

@@ -21,13 +21,10 @@ from repro.targets.llvm.text import Val, element, integer, vector
 SIDE_BY_SIDE = 4
 """Vectors that a reduction of any order combines apart."""
 
-AHEAD_BYTES = 8192
-"""How much of a band is asked for before it is added: what memory delivers while it answers."""
-
 
 def emit(body: Body, reduction: Reduce, scope: Scope) -> Val:
     """The reduction's value in a scope: a scalar, or one per lane of the scope where it depends on them."""
-    return _Reduction(body, reduction, scope).value()
+    return Reduction(body, reduction, scope).value()
 
 
 def identity_bits(combiner: str, dtype: DType) -> int:
@@ -46,7 +43,7 @@ def identity_bits(combiner: str, dtype: DType) -> int:
     return int(ends.max if combiner == "min" else ends.min) & ((1 << dtype.bits) - 1)
 
 
-class _Reduction:
+class Reduction:
     def __init__(self, body: Body, reduction: Reduce, scope: Scope) -> None:
         self.body, self.f, self.reduce, self.scope = body, body.f, reduction, scope
         self.dtype = reduction.terms[0].dtype
@@ -227,13 +224,8 @@ class _Reduction:
         return self.levels(order, leaves, sums)
 
     def leaf_across(self, order: Lanes, begin: Val, end: Val) -> Val:
-        """Each lane has sums of its own. Rows of a band lie far apart: no cache sees them coming."""
-        band, before = self.width > self.body.machine.lanes(self.dtype.bits), self.body.ahead
-        if band:
-            self.body.ahead = (self.reduce.axes[-1], max(1, AHEAD_BYTES // (self.width * self.dtype.bytes)))
-        summed = self.in_memory(order, begin, end, lambda flat: self.term(self.at(flat)))
-        self.body.ahead = before
-        return summed
+        """Each lane has sums of its own."""
+        return self.in_memory(order, begin, end, lambda flat: self.term(self.at(flat)))
 
     def in_memory(self, order: Lanes, begin: Val, end: Val, term: Callable[[Val], Val]) -> Val:
         """Running sums on the stack, one per lane of the order; `begin` is a multiple of the lanes."""
