@@ -27,8 +27,9 @@ those a power of two apart share a cache set, which costs more than packing them
 FEW_TILES = 8
 """Tiles of rows for which columns in the second-level cache are not worth packing, however they lie. What comes from
 further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead."""
-SAME_SET = 4096
-"""Rows that are a multiple of so many bytes apart share a set of the nearest cache, too small for a tile of them."""
+SAME_SET, WAYS = 4096, 8
+"""Rows that are a multiple of so many bytes apart share a set of the nearest cache, which has room for so many lines:
+too few for a tall tile's rows, and what else comes by."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
@@ -45,10 +46,26 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     return windowed(kernel, machine) or tiled(kernel, machine) or choose(kernel, machine)
 
 
-def blocks(contraction: Contraction, rows: Sequence[int], columns: Sequence[int]) -> Pair:
-    """Rows and columns of a block, of these sizes, so that threads have equal shares."""
+def tile_order(kernel: Kernel, machine: Machine) -> int | None:
+    """Columns of a register tile, where the columns' operand would better lie in the order in which such tiles read it.
+
+    None where it does, or the kernel has no such tiles."""
+    contraction = find(kernel)
+    if contraction is None:
+        return None
+    found = schedule(kernel, machine)
+    if found.tile is None or found.tile.window:
+        return None
+    columns_per_tile = found.tile.vectors * found.vector_width
+    return None if contraction.in_place(columns_per_tile) == columns_per_tile else columns_per_tile
+
+
+def blocks(contraction: Contraction, rows: Sequence[int], columns: Sequence[int], in_place: bool = False) -> Pair:
+    """Rows and columns of a block, of these sizes, so that threads have equal shares; `in_place`: columns are read
+    where they lie."""
     batch, *extents, _ = contraction.extents
     of_rows, of_columns = (BRINGING if max(contraction.neighbours(s)) > 1 else BRINGING_APART for s in (0, 1))
+    of_columns = BRINGING if in_place else of_columns
 
     def cost(block: tuple[int, ...]) -> tuple[int, int]:
         items = batch * math.prod(-(-extent // size) for extent, size in zip(extents, block, strict=True))
@@ -97,10 +114,12 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     tile_rows = min(machine.tile_rows, rows)
     most = _most_columns(contraction, machine)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
-    block_m, block_n = blocks(contraction, *several)
+    in_order = contraction.in_place(vectors * width) == vectors * width
+    block_m, block_n = blocks(contraction, *several, in_order)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n)
     stride = contraction.row_stride
-    in_place = stride is not None and stride * contraction.reduce.dtype.bytes % SAME_SET != 0
+    few = in_order and tile_rows + vectors <= WAYS
+    in_place = stride is not None and (few or stride * contraction.reduce.dtype.bytes % SAME_SET != 0)
     return Schedule(
         None, width, 1, replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
     )
@@ -114,9 +133,10 @@ def _most_columns(contraction: Contraction, machine: Machine) -> int:
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
     """Whether columns that could be read in place are better packed."""
-    if not contraction.in_place(tile.vectors * width):
+    apart = contraction.in_place(tile.vectors * width)
+    if apart is None:
         return False
     _, _, columns, terms = contraction.extents
     size = contraction.terms[1].dtype.bytes
     few = machine.tile_rows - 1 if columns * terms * size > machine.l2_bytes else FEW_TILES * tile.rows
-    return contraction.columns[-1].extent * size > NEAR_TERMS and tile.block_m > few
+    return apart * size > NEAR_TERMS and tile.block_m > few

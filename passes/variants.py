@@ -44,7 +44,7 @@ def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Sc
     if tile is None:
         return
     contraction, _ = _tiles(kernel, tile)
-    if contraction.in_place(tile.vectors * schedule.vector_width):
+    if contraction.in_place(tile.vectors * schedule.vector_width) is not None:
         yield replace(schedule, tile=replace(tile, packs=not tile.packs))
     if contraction.row_stride is not None and not tile.window:
         yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))

@@ -17,7 +17,7 @@ READ_ONLY = 0o444
 READ_WRITE = 0o644
 FOLDER = 0o755
 
-MAPPED_FROM = 1 << 20
+MAPPED_FROM = 1 << 16
 """Bytes; a file of this size or more is mapped, not read, so that large weights take no memory of ours."""
 
 

@@ -40,19 +40,27 @@ class Contraction:
         loads = [e for e in topological([self.terms[side]]) if isinstance(e, Load)]
         return _neighbours(loads, lines, terms), _neighbours(loads, terms, lines)
 
-    def in_place(self, columns_per_tile: int) -> bool:
-        """Whether b lies in memory as register tiles of so many columns read it, a tile's columns side by side for one
-        term after another: then it need not be packed."""
+    def in_place(self, columns_per_tile: int) -> int | None:
+        """Elements between b's terms where it lies in memory as register tiles of so many columns read it, a tile's
+        columns side by side for one term after another: then it need not be packed. None where it does not."""
         term, columns = self.terms[1], self.columns
-        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None:
-            return False
+        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or not columns:
+            return None
+        if self._laid(term, columns_per_tile):
+            return columns_per_tile
         if columns_per_tile > columns[-1].extent or columns[-1].extent % columns_per_tile:
-            return False
+            return None
         strides, stride = [(columns[-1], 1)], columns[-1].extent
         for axis in reversed(self.reduce.axes):
             strides.append((axis, stride))
             stride *= axis.extent
-        return all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+        beside = all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
+        return columns[-1].extent if beside else None
+
+    def _laid(self, term: Load, columns_per_tile: int) -> bool:
+        """Whether b lies in tiles of so many columns."""
+        rest = ix.add(term.offset, ix.scale(tiled_offset(self.columns, self.reduce.axes, columns_per_tile), -1))
+        return not rest.free & {*self.columns, *self.reduce.axes}
 
     @property
     def row_stride(self) -> int | None:
@@ -65,6 +73,14 @@ class Contraction:
         if not stride or not _one_axis(term.offset, rows, stride) or not _one_axis(term.offset, terms, 1):
             return None
         return stride
+
+
+def tiled_offset(columns: Sequence[Axis], terms: Sequence[Axis], columns_per_tile: int) -> Expr:
+    """Where a column's term lies in a matrix [tile][term][column of the tile], its last tile a whole one too."""
+    column, term = (ix.linear(axes, [axis.extent for axis in axes]) for axes in (columns, terms))
+    tile_elements = columns_per_tile * math.prod(axis.extent for axis in terms)
+    tile = ix.scale(ix.floordiv(column, columns_per_tile), tile_elements)
+    return ix.add(tile, ix.scale(term, columns_per_tile), ix.mod(column, columns_per_tile))
 
 
 def _neighbours(loads: Sequence[Load], axes: Sequence[Axis], others: Sequence[Axis]) -> int:

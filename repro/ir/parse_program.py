@@ -29,7 +29,7 @@ def parse_program(text: str, kernel: Callable[[str], Kernel], constant: Callable
     except (KeyError, IndexError, ValueError, StopIteration) as error:
         raise ValueError(f"a program's text does not parse near line {number}: {line!r}: {error}") from error
     kernels, buffers, constants = tuple(parser.kernels), tuple(parser.buffers), tuple(parser.constants)
-    return Program(kernels, buffers, constants, steps, parser.arena, parser.local)
+    return Program(kernels, buffers, constants, steps, parser.arena, parser.local, parser.once)
 
 
 class _Parser:
@@ -39,6 +39,7 @@ class _Parser:
         self.kernels: list[Kernel] = []
         self.constants: list[bytes] = []
         self.buffers: list[Buffer] = []
+        self.once: tuple[Call, ...] = ()
         self.ended_by_else = False
 
     def steps(self, lines: Iterator[tuple[int, str]]) -> tuple[Step, ...]:
@@ -63,6 +64,8 @@ class _Parser:
                     buffers = tuple(int(word[1:]) for word in arguments if word.startswith("b"))
                     scalars = tuple(int(word.removeprefix("loop")) for word in arguments if word.startswith("loop"))
                     found.append(Call(int(kernel[1:]), buffers, scalars))
+                case ["once", "{"]:
+                    self.once = self.calls(lines)
                 case ["loop", count, "{"]:
                     found.append(CountedLoop(int(count), self.steps(lines)))
                 case ["while", condition, "limit", limit, "{"]:
@@ -73,8 +76,7 @@ class _Parser:
                         raise ValueError("a branch without its other side")
                     found.append(Branch(int(condition[1:]), then, self.steps(lines)))
                 case ["blocks", *extents, "{"]:
-                    body = tuple(step for step in self.steps(lines) if isinstance(step, Call))
-                    found.append(RowBlocks(tuple(map(int, extents)), body))
+                    found.append(RowBlocks(tuple(map(int, extents)), self.calls(lines)))
                 case ["commit", "{"]:
                     found.append(Commit(None, self.steps(lines)))
                 case ["commit", "unless", refused, "{"]:
@@ -82,6 +84,14 @@ class _Parser:
                 case _:
                     raise ValueError(f"unknown step {line!r}")
         raise ValueError("the text ends inside a block")
+
+    def calls(self, lines: Iterator[tuple[int, str]]) -> tuple[Call, ...]:
+        """The steps of a block in which nothing but calls may stand."""
+        found = self.steps(lines)
+        calls = tuple(step for step in found if isinstance(step, Call))
+        if len(calls) != len(found):
+            raise ValueError("a step that is no call")
+        return calls
 
 
 def parse_schedule(text: str) -> Schedule:

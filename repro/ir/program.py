@@ -2,6 +2,9 @@
 
     program = sequence of  call | counted loop | while | branch | row blocks | commit
 
+What a run need not do again stands apart: calls that read parameters and constants alone are made once, before the
+first run, and again when a parameter was given another value.
+
 Buffers are flat arrays. A call binds a kernel's buffer parameters to buffers, and its scalars to the
 counters of the loops around it. Calls run one after another; the iterations inside a call are what threads
 share out, and those of row blocks.
@@ -19,7 +22,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import DType
 
 INPUT, OUTPUT, PARAMETER, CONSTANT = "input", "output", "parameter", "constant"
-TEMPORARY, LOCAL = "temporary", "local"
+TEMPORARY, LOCAL, PREPARED = "temporary", "local", "prepared"
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class Buffer:
 
     A constant carries its bytes in `Program.constants`. A temporary carries its byte offset in the arena as `position`;
     a local one, which each iteration of one `RowBlocks` has for itself, its byte offset in memory of its thread's own.
-    A parameter may be written, but only in a `Commit`.
+    A prepared one is written by `Program.once` alone, and keeps its value between runs. A parameter may be written, but
+    only in a `Commit`.
     """
 
     dtype: DType
@@ -110,7 +114,7 @@ Step = Call | CountedLoop | While | Branch | RowBlocks | Commit
 @dataclass(frozen=True, eq=False)
 class Program:
     """Kernels by first use, buffers, steps. `arena_bytes` holds all temporaries (64-byte aligned), `local_bytes` what
-    is local to a thread."""
+    is local to a thread. `once` fills the prepared buffers, from parameters that no run changes and constants."""
 
     kernels: tuple[Kernel, ...]
     buffers: tuple[Buffer, ...]
@@ -118,6 +122,7 @@ class Program:
     steps: tuple[Step, ...]
     arena_bytes: int
     local_bytes: int = 0
+    once: tuple[Call, ...] = ()
 
     @cached_property
     def written(self) -> frozenset[int]:
@@ -166,6 +171,10 @@ def _print(program: Program) -> Iterator[str]:
         yield f"  constant c{number}: sha256:{hashlib.sha256(data).hexdigest()}"
     for number, buffer in enumerate(program.buffers):
         yield f"  buffer b{number}: {buffer.dtype.name}[{buffer.elements}] {buffer.role} {buffer.position}"
+    if program.once:
+        yield "  once {"
+        yield from _print_steps(program.once, "    ")
+        yield "  }"
     yield from _print_steps(program.steps, "  ")
     yield "}"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
+from typing import Any
 
 import numpy as np
 
 from repro.errors import InternalError
-from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, TEMPORARY, Program
+from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED, TEMPORARY, Call, Program, walk
 from repro.ir.types import Array
 
 ALIGNMENT = 64
@@ -31,7 +33,8 @@ def at_line(memory: Array) -> Array:
 
 class Buffers:
     """One array per buffer of a program. Temporaries are views into one arena; inputs and parameters are read
-    where they lie, parameters that runs change in arrays of our own; every run has outputs of its own."""
+    where they lie, parameters that runs change in arrays of our own; every run has outputs of its own. What only
+    the calls that are made once touch has memory while these need it."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -50,8 +53,10 @@ class Buffers:
                 continue
             self._numbers[buffer.role, buffer.position] = number
             if buffer.role == CONSTANT:
-                data = np.frombuffer(program.constants[buffer.position], buffer.dtype.storage)
-                self._fresh(number)[:] = data
+                self._constant(number)
+        self._once = _Once(program)
+        self.stale = bool(program.once)
+        """Whether the calls that are made once are to be made."""
         self._outputs = [self._numbers[key] for key in sorted(self._numbers) if key[0] == OUTPUT]
 
     def _place(self, number: int, array: Array) -> Array:
@@ -62,6 +67,30 @@ class Buffers:
     def _fresh(self, number: int) -> Array:
         buffer = self.program.buffers[number]
         return self._place(number, aligned(buffer.nbytes).view(buffer.dtype.storage))
+
+    def _constant(self, number: int) -> None:
+        buffer = self.program.buffers[number]
+        self._fresh(number)[:] = np.frombuffer(self.program.constants[buffer.position], buffer.dtype.storage)
+
+    def begin(self, position: int) -> None:
+        """Memory for what a call that is made once touches. Raises InternalError for a parameter without a value."""
+        for number in self.program.once[position].buffers:
+            role = self.program.buffers[number].role
+            if number not in self._arrays and role == CONSTANT:
+                self._constant(number)
+            elif number not in self._arrays and role == PREPARED:
+                self._fresh(number)
+            elif number not in self._arrays:
+                raise InternalError(f"{role} {self.program.buffers[number].position} has no value")
+
+    def end(self, position: int) -> None:
+        """Give back what neither a later one of those calls nor a run touches."""
+        for number in self._once.last[position]:
+            if self.program.buffers[number].role == PARAMETER:
+                give_back(self._arrays[number])
+            else:
+                del self._arrays[number]
+                self.addresses[number] = 0
 
     def bind_input(self, position: int, value: Array) -> None:
         """Read an input from the caller's array, or from a copy where that does not lie as code needs it."""
@@ -79,6 +108,7 @@ class Buffers:
         if number is None:
             return
         flat = value.reshape(-1)
+        self.stale |= number in self._once.read
         if flat.ctypes.data % PROMISED == 0 and flat.flags.c_contiguous:
             self._place(number, flat)
         else:
@@ -100,6 +130,7 @@ class Buffers:
         number = self._numbers.get((PARAMETER, position))
         if number is not None:
             self._fresh(number)[:] = value.reshape(-1)
+            self.stale |= number in self._once.read
 
     def parameter(self, position: int) -> Array | None:
         """A parameter's array, not to be written; the next run may change it."""
@@ -109,7 +140,7 @@ class Buffers:
     def check(self) -> None:
         """Raises InternalError where a run would read a parameter or an input that has no value."""
         for (role, position), number in self._numbers.items():
-            if number not in self._arrays:
+            if number not in self._arrays and role in (INPUT, PARAMETER):
                 raise InternalError(f"{role} {position} has no value")
 
     def let_go(self) -> None:
@@ -118,3 +149,27 @@ class Buffers:
             if role in (INPUT, OUTPUT):
                 self._arrays.pop(number, None)
                 self.addresses[number] = 0
+
+
+class _Once:
+    """Of the calls of a program that are made once: what they read and write, and which of it nobody touches behind
+    each of them."""
+
+    def __init__(self, program: Program) -> None:
+        touched = {buffer for step in walk(program.steps) if isinstance(step, Call) for buffer in step.buffers}
+        self.read = frozenset(buffer for call in program.once for buffer in call.buffers)
+        ends = {buffer: position for position, call in enumerate(program.once) for buffer in call.buffers}
+        self.last = tuple(
+            tuple(buffer for buffer, end in ends.items() if end == position and buffer not in touched)
+            for position in range(len(program.once))
+        )
+
+
+def give_back(array: Array) -> None:
+    """Take a mapped file's pages out of this process's memory; who reads the array again has them anew."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = base.obj if isinstance(base, memoryview) else base
+    if isinstance(mapped, mmap.mmap):
+        mapped.madvise(mmap.MADV_DONTNEED)

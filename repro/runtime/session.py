@@ -17,6 +17,7 @@ from repro.targets.cpu import Code
 from repro.targets.llvm.program import (
     BUFFERS,
     CONTEXT_BYTES,
+    ONCE,
     OPERATIONS_BETWEEN_STOPS,
     PROFILE,
     SCRATCH,
@@ -59,8 +60,25 @@ class CpuExecutable:
         """A parameter as it lies in memory: a view, to be read before the next run."""
         return self.buffers.parameter(position)
 
+    def prepare(self) -> None:
+        """Make what is made of parameters and constants alone, where that is not done or one of them was given a value
+        since; a run does it too."""
+        if not self.buffers.stale:
+            return
+        number = self._context[ONCE : ONCE + 8].view(np.int64)
+        try:
+            for position in range(len(self.program.once)):
+                number[0] = position + 1
+                self.buffers.begin(position)
+                self._enter()
+                self.buffers.end(position)
+        finally:
+            number[0] = 0
+        self.buffers.stale = False
+
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """One run: inputs by position, outputs in arrays of their own; the commit changes state where it lies."""
+        self.prepare()
         for position, value in enumerate(inputs):
             self.buffers.bind_input(position, value)
         outputs = self.buffers.fresh_outputs()

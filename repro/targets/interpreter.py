@@ -159,7 +159,7 @@ def run(program: Program, inputs: Sequence[Array], parameters: Sequence[Array] =
             if buffer.role == OUTPUT:
                 outputs[buffer.position] = arrays[-1]
     with exact_arithmetic():
-        _steps(program, program.steps, arrays, [])
+        _steps(program, (*program.once, *program.steps), arrays, [])
     return [outputs[position] for position in range(len(outputs))]
 
 

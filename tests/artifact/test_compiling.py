@@ -15,6 +15,8 @@ from tests.train_step.running import model
 
 LAYERS = 4
 TARGETS = expand_targets(("cpu", "gpu"))
+COPIES = LAYERS * (len(TARGETS) - 1) - 1
+"""Kernels that lay weights out at load, for each CPU's tiles: those of 12 columns lie so already on AArch64."""
 
 
 def network(activations: tuple[str, ...]) -> ModelProto:
@@ -42,7 +44,8 @@ WHOLE = {"lowered": 1, "shaped": len(TARGETS), "program": len(TARGETS), "golden-
 
 def test_a_change_in_one_op_compiles_one_kernel(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    assert added(cache, "Relu", "Relu", "Relu", "Relu") == {"kernel": LAYERS * len(TARGETS), **WHOLE}
+    first = added(cache, "Relu", "Relu", "Relu", "Relu")
+    assert first == {"kernel": LAYERS * len(TARGETS) + COPIES, **WHOLE}
     assert not added(cache, "Relu", "Relu", "Relu", "Relu"), "all of it is known"
     assert added(cache, "Relu", "Abs", "Relu", "Relu") == {"kernel": len(TARGETS), **WHOLE}
     assert not added(Cache(tmp_path), "Relu", "Relu", "Relu", "Relu"), "another process finds it too"

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from passes import legality
 from passes import variants as tuning
+from passes.at_load import at_load
 from passes.row_blocks import Limits, row_blocks
-from passes.schedule import schedule
+from passes.schedule import schedule, tile_order
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
@@ -41,6 +42,7 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
     executable = CpuExecutable(compiled.program, loaded, scratch_bytes(compiled), threads)
     for position, value in enumerate(parameters):
         executable.bind_parameter(position, value)
+    executable.prepare()
     return executable
 
 
@@ -54,7 +56,7 @@ def _code_target(machine: Machine) -> CodeTarget:
     near = machine.l2_bytes // 2  # the rest is for what calls read from elsewhere
 
     def shape(program: Program) -> Program:
-        return _shaped(program, Limits(near, near))
+        return at_load(_shaped(program, Limits(near, near)), lambda kernel: tile_order(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text

@@ -296,12 +296,14 @@ class Body:
         if not stride or (axis in axes and not expr.free <= axes):
             return
         for first in range(0, width, max(1, LINE_BYTES // expr.dtype.bytes)):
-            self.fetch(expr, self.f.add(start, integer(stride * steps + first)))
+            self.fetch(expr.buffer, self.f.add(start, integer(stride * steps + first)))
 
-    def fetch(self, expr: Load, place: Val, near: int = 3) -> None:
-        """Ask for the line of an element: 3 for the nearest cache, 2 for the next. It may lie anywhere."""
-        address = self.f.let(f"getelementptr {memory(expr.dtype)}, ptr %b{expr.buffer}, {place.typed}", I64)
-        arguments = [f"ptr {address.text}", "i32 0", f"i32 {near}", "i32 1"]
+    def fetch(self, buffer: int, place: Val, near: int = 3, write: int = 0) -> None:
+        """Ask for the line of an element: 3 for the nearest cache, 2 for the next; 1: to write it. It may lie
+        anywhere."""
+        kind = memory(self.kernel.buffers[buffer].dtype)
+        address = self.f.let(f"getelementptr {kind}, ptr %b{buffer}, {place.typed}", I64)
+        arguments = [f"ptr {address.text}", f"i32 {write}", f"i32 {near}", "i32 1"]
         self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
 
     def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:

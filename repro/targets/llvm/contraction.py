@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repro.ir.loops import Axis, Kernel, Load
+from repro.ir.loops import Axis, Kernel, Load, topological
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import LINE_BYTES, Body, Scope
 from repro.targets.llvm.packing import Packing
-from repro.targets.llvm.text import Function, Val, integer
+from repro.targets.llvm.text import Function, Val, element, integer
 from repro.targets.llvm.tiling import Shape
+
+AHEAD = 1024
+"""Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
 
 
 def emit(f: Function, kernel: Kernel, shape: Shape, machine: Machine, kind: type[Item]) -> None:
@@ -56,6 +59,9 @@ class Item(Packing):
 
     def tiles(self, panel: Val, start: Val, size: Val, finite: Val) -> Val:
         """The panel's tiles, those of a few rows at a time; behind the last panel's tiles their outputs."""
+        if self.shape.tail is not None:
+            self._evened(self.shape.tail, panel, start, size, finite)
+            return finite
         f, most = self.f, self.tile.rows
         extent, packed = self.contraction.extents[1], self.shape.tiles_packed * most
         rest = extent % most if extent <= self.tile.block_m else (extent % self.tile.block_m) % most
@@ -85,16 +91,63 @@ class Item(Packing):
 
         return f.loop(integer(0), self.rows, packed, [finite], group)[0]
 
+    def _evened(self, tail: tuple[int, int], panel: Val, start: Val, size: Val, finite: Val) -> None:
+        """The tiles of rows that are read in place; in the last block the last two are of about equal size."""
+        f, most, held, (upper, lower) = self.f, self.tile.rows, self.shape.last_block, tail
+        others, even = integer(self.tile.block_m // most), integer((held - upper - lower) // most)
+        here = scalars.compare(f, "eq", self.rows, integer(held))
+        whole = scalars.select(f, here, even, others)
+        last = self._is(panel, self.shape.panels - 1, None)
+
+        def line(number: Val, _: list[Val]) -> Sequence[Val]:
+            full, lowest = (scalars.compare(f, op, number, whole) for op in ("lt", "gt"))
+            row = f.add(f.scaled(number, most), scalars.select(f, lowest, integer(upper - most), integer(0)))
+            a = self.rows_at(row, row, start)
+
+            def tiles(count: int) -> Sequence[Val]:
+                return self._row_of_tiles(a, row, count, panel, start, size)
+
+            def short() -> Sequence[Val]:
+                if upper == lower:
+                    return tiles(upper)
+                return f.either(lowest, lambda: tiles(lower), lambda: tiles(upper))
+
+            f.either(full, lambda: tiles(most), short)
+            count = scalars.select(f, lowest, integer(lower), integer(upper))
+            f.when(last, lambda: self.stored(row, scalars.select(f, full, integer(most), count), finite))
+            return ()
+
+        tiles = scalars.select(f, here, f.add(whole, integer(2)), whole)
+        f.loop(integer(0), tiles, 1, (), line)
+
     def _row_of_tiles(self, a: str, row: Val, rows: int, panel: Val, start: Val, size: Val) -> Sequence[Val]:
         per_tile = self.shape.columns_per_tile
         parts, following = self.shape.padded_columns // per_tile, self.f.add(row, integer(self.tile.rows))
 
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
             self.fetch_rows(following, self.quotient(column, per_tile), parts, start, size)
+            if self.shape.panels == 1:
+                self._fetch_outputs(row, rows, column)
+            else:
+                last = self._is(panel, self.shape.panels - 1, None)
+                self.f.when(last, lambda: self._fetch_outputs(row, rows, column))
             return self._tile(a, row, column, self.columns_at(column, start), rows, panel, size)
 
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
+
+    def _fetch_outputs(self, row: Val, rows: int, column: Val) -> None:
+        """Ask for what a tile's outputs lie in, and what is read beside them: it comes while the tile is computed."""
+        store, columns = self.kernel.stores[0], self.contraction.columns
+        apart = frozenset(self.contraction.rows), frozenset(columns)
+        loads = [e for e in topological([store.value]) if isinstance(e, Load) and all(e.free & each for each in apart)]
+        places = [(load.buffer, load.offset, 0) for load in loads] + [(store.buffer, store.offset, 1)]
+        places = [each for each in places if not any(isinstance(e, Load) for e in topological([each[1]]))]
+        bound = dict(zip(columns, self.body.split(self.f.add(self.column0, column), columns), strict=True))
+        for number in range(rows):
+            scope = Scope(self.at_line(0, self.f.add(row, integer(number))), bound)
+            for buffer, offset, write in places:
+                self.body.fetch(buffer, self.body.value(offset, scope), 2, write)
 
     def total_line(self, row: Val) -> Val:
         """Where the totals of a tile's first row lie: with one panel nobody reads those of the tile before."""
@@ -147,6 +200,8 @@ class Item(Packing):
         f, width, vectors = self.f, self.shape.width, self.tile.vectors
         line, (between_rows, between_terms) = f.scaled(at, self.shape.term_stride), self.shape.row_strides
         columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
+        if self.shape.in_order:
+            self._ask(b, line)
         longer: list[Val] = []
         first = f.scaled(at, between_terms)
         for row in range(rows):
@@ -155,6 +210,16 @@ class Item(Packing):
             for v in range(vectors):
                 longer.append(scalars.fma(f, left, columns[v], acc[row * vectors + v]))
         return longer
+
+    def _ask(self, b: str, line: Val) -> None:
+        """Ask for the columns of a later term: where terms follow each other in memory, the next tile's begin where
+        this one's end."""
+        size = self.dtype.bytes
+        for start in range(0, self.shape.columns_per_tile * size, LINE_BYTES):
+            place = self.f.add(line, integer((AHEAD + start) // size))
+            address = self.f.let(f"getelementptr {element(self.dtype)}, ptr {b}, {place.typed}", I64)
+            arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
+            self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
 
     def accumulate(self, panel: Val, place: Val, value: Val) -> None:
         """totals += value, starting from the first of each sum (rule 7)."""

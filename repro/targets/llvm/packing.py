@@ -53,7 +53,7 @@ class Packing(Block):
             def of_term(term: Val, _: list[Val]) -> Sequence[Val]:
                 at = self.at_term(scope, f.add(start, term))
                 for load in loads:
-                    self.body.fetch(load, self.body.value(load.offset, at), 2)
+                    self.body.fetch(load.buffer, self.body.value(load.offset, at), 2)
                 return ()
 
             f.loop(begin, end, line, (), of_term)

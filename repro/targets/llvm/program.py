@@ -2,8 +2,9 @@
 
     i32 program(ptr context, i64 thread, i64 threads)      0: done, 1: stopped
 
-Each thread walks the same steps, does its share of every call's work items, and meets the others. The
-context is the only thing the function knows of its host; its layout stands here and nowhere else.
+It runs the steps, or where the context says so, one call of those that are made once. Each thread walks the same
+steps, does its share of every call's work items, and meets the others. The context is the only thing the function
+knows of its host; its layout stands here and nowhere else.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from repro.targets.llvm.text import Function, Val, integer
 SYMBOL = "repro_program"
 
 STOP, ARRIVED, GENERATION, DECISION, PARKED, BUFFERS, SCRATCH, SCRATCH_STRIDE = 0, 64, 128, 132, 136, 192, 200, 208
-PROFILE = 216
+PROFILE, ONCE = 216, 224
 CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
 this barrier decided to stop, i32 threads asleep, ptr to the table of buffer pointers, ptr to scratch memory,
-i64 bytes of it per thread; ptr to the times of a profiled program (see `emit`). Zero everywhere before a run but for
-the last four."""
+i64 bytes of it per thread; ptr to the times of a profiled program (see `emit`); i64 number of the call of
+`Program.once` to make, from 1 on, or 0 for a run. Zero everywhere before a run but for the last five."""
 
 OPERATIONS_BETWEEN_STOPS = 1 << 28
 """Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
@@ -74,17 +75,37 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     f.line("%mine = mul i64 %stride, %thread")
     f.line("%local = getelementptr i8, ptr %scratchbase, i64 %mine")
     f.line(f"%scratch = getelementptr i8, ptr %local, i64 {program.local_bytes}")
+    ends = _once(f, program, schedules)
     steps = _Profiled(f, program, schedules) if profile else _Steps(f, program, schedules)
     steps.whole()
-    last = f.block
+    ends.append(f.block)
     f.line("br label %finish")
     f.label("finish")
-    f.line(f"%result = phi i32 [ 0, %{last} ]" + "".join(f", [ 1, %{block} ]" for block in f.stops))
+    results = [f"[ 0, %{block} ]" for block in ends] + [f"[ 1, %{block} ]" for block in f.stops]
+    f.line(f"%result = phi i32 {', '.join(results)}")
     f.line(leave)
     f.line("ret i32 %result")
     body = [f"define i32 @{SYMBOL}(ptr %context, i64 %thread, i64 %threads) {machine.attributes} {{", "entry:"]
     head = [f'target triple = "{machine.triple}"', declarations, *f.declared, _barrier(architecture, machine)]
     return "\n".join([*head, *body, *f.entry, *f.lines, "}"]) + "\n"
+
+
+def _once(f: Function, program: Program, schedules: Sequence[Schedule]) -> list[str]:
+    """The calls that are made once, each if the context names it: the blocks in which they end."""
+    if not program.once:
+        return []
+    number = f.let(f"load i64, ptr {_field(f, ONCE)}", I64)
+    places = [f.fresh_label("once") for _ in program.once]
+    run, ends = f.fresh_label("run"), list[str]()
+    cases = " ".join(f"i64 {at}, label %{place}" for at, place in enumerate(places, 1))
+    f.line(f"switch i64 {number.text}, label %{run} [ {cases} ]")
+    for call, place in zip(program.once, places, strict=True):
+        f.label(place)
+        _Steps(f, program, schedules).run([call], [])
+        ends.append(f.block)
+        f.line("br label %finish")
+    f.label(run)
+    return ends
 
 
 class _Steps:

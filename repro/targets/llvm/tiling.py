@@ -15,6 +15,9 @@ from repro.ir.schedule import ContractionTile, Schedule
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
 
+BUSY = 8
+"""Chains side by side that keep a core busy: two multiplications may begin in a cycle, and take four."""
+
 PAGE_ROWS = 128
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
 
@@ -46,10 +49,20 @@ class Shape:
     def panel(self) -> int:
         return min(self.contraction.chain.panel, self.contraction.extents[3])
 
+    @cached_property
+    def columns_apart(self) -> int | None:
+        """Elements between the columns' terms, where they are read where they lie."""
+        return None if self.tile.packs else self.contraction.in_place(self.columns_per_tile)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether columns lie in memory in the order in which tiles read them, one term right after another."""
+        return self.columns_apart == self.columns_per_tile
+
     @property
     def direct(self) -> bool:
         """Whether register tiles read b where it lies: then it is not packed."""
-        return not self.tile.packs and self.contraction.in_place(self.columns_per_tile)
+        return self.columns_apart is not None
 
     @property
     def rows_direct(self) -> int | None:
@@ -57,9 +70,26 @@ class Shape:
         return self.contraction.row_stride if self.tile.rows_in_place and self.window is None else None
 
     @property
+    def last_block(self) -> int:
+        """Rows of the last block of rows."""
+        rows = self.contraction.extents[1]
+        return rows % self.tile.block_m or self.tile.block_m
+
+    @property
+    def tail(self) -> tuple[int, int] | None:
+        """Rows of the last two tiles, where the last one alone would have too few chains to keep a core busy.
+
+        Only of rows that are read in place: what is packed lies in whole tiles.
+        """
+        most, rest = self.tile.rows, self.last_block % self.tile.rows
+        if self.rows_direct is None or self.last_block < most or not 0 < rest * self.tile.vectors < BUSY:
+            return None
+        return -(-(most + rest) // 2), (most + rest) // 2
+
+    @property
     def term_stride(self) -> int:
         """Elements between a tile's terms."""
-        return self.contraction.columns[-1].extent if self.direct else self.columns_per_tile
+        return self.columns_per_tile if self.columns_apart is None else self.columns_apart
 
     @property
     def panels(self) -> int:
