@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from passes.legality import can_tile
 from passes.vectors import choose
+from passes.window_tiles import register_tile
 from passes.windows import window
 from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
@@ -94,10 +95,10 @@ def windowed(kernel: Kernel, machine: Machine) -> Schedule | None:
     width = machine.lanes(found.contraction.reduce.dtype.bits)
     if found.contraction.chain.panel > 4096 or columns < width or terms < 4:
         return None
-    vectors = min(machine.tile_vectors, -(-columns // width))
+    tile_rows, vectors = register_tile(found, math.prod(axis.extent for axis in found.row_units), machine)
     several = sizes(rows, WINDOW_ROWS, found.rows_per_unit, 2), sizes(columns, WINDOW_COLUMNS, vectors * width, 2)
     block_m, block_n = blocks(found.contraction, *several)
-    return Schedule(None, width, 1, ContractionTile(machine.tile_rows, vectors, block_m, block_n, window=True))
+    return Schedule(None, width, 1, ContractionTile(tile_rows, vectors, block_m, block_n, window=True))
 
 
 def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from passes.rename import rewritten
 from repro.ir import index as ix
@@ -42,9 +43,12 @@ class Place:
         """Whether so many terms are absent that they are worth leaving out."""
         if self.row is None or self.term is None:
             return False
-        steps = ((self.row_step * row, term) for row in range(self.row.extent) for term in range(self.term.extent))
-        places = [at + self.term_step * term - self.least for at, term in steps]
-        return sum(not self.first <= place <= self.last for place in places) * FEW_ABSENT >= len(places)
+        pairs = list(product(range(self.row.extent), range(self.term.extent)))
+        return sum(not self.there(row, term) for row, term in pairs) * FEW_ABSENT >= len(pairs)
+
+    def there(self, row: int, term: int) -> bool:
+        """Whether the term of a row is not absent for where they stand along these axes."""
+        return self.first <= self.row_step * row + self.term_step * term - self.least <= self.last
 
     @property
     def least(self) -> int:

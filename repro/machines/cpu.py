@@ -22,6 +22,8 @@ X86_64_V3 = Machine(
     l2_bytes=512 << 10,
     permute_bits=256,
     fence="llvm.x86.sse.sfence",
+    vector_constraint="v",
+    asks_for_outputs=True,
 )
 X86_64_V4 = Machine(
     name="cpu/x86-64-v4",
@@ -36,6 +38,7 @@ X86_64_V4 = Machine(
     l2_bytes=1 << 20,
     permute_bits=512,
     fence="llvm.x86.sse.sfence",
+    vector_constraint="v",
 )
 AARCH64 = Machine(
     name="cpu/aarch64",

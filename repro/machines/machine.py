@@ -16,7 +16,9 @@ class Machine:
     a reduction runs along its own axis (1: in scalars). `permute_bits` is the width of a register from
     which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
     `fence` is the LLVM intrinsic that orders stores which go past the caches before all that follows ('': there are no
-    such stores, or they are ordered as others are).
+    such stores, or they are ordered as others are). `vector_constraint` is LLVM's letter for any vector register.
+    `asks_for_outputs` has a contraction ask for the lines of a tile's outputs while it is computed: it paid on a Zen 4
+    without AVX-512, and cost a little on an Intel machine with it.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Machine:
     reduction_lanes: int = 32
     permute_bits: int = 0
     fence: str = ""
+    vector_constraint: str = "w"
+    asks_for_outputs: bool = False
 
     @property
     def attributes(self) -> str:

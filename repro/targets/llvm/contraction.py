@@ -10,8 +10,10 @@ Behind the last panel's tiles of a few rows the rest of the store's expression i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
-from repro.ir.loops import Axis, Kernel, Load, topological
+from repro.ir import index as ix
+from repro.ir.loops import Axis, Expr, Kernel, Load, topological
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars
@@ -126,28 +128,34 @@ class Item(Packing):
 
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
             self.fetch_rows(following, self.quotient(column, per_tile), parts, start, size)
-            if self.shape.panels == 1:
-                self._fetch_outputs(row, rows, column)
-            else:
-                last = self._is(panel, self.shape.panels - 1, None)
-                self.f.when(last, lambda: self._fetch_outputs(row, rows, column))
+            if self.body.machine.asks_for_outputs:
+                self._fetch_outputs(row, rows, column, panel)
             return self._tile(a, row, column, self.columns_at(column, start), rows, panel, size)
 
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
 
-    def _fetch_outputs(self, row: Val, rows: int, column: Val) -> None:
+    def _fetch_outputs(self, row: Val, rows: int, column: Val, panel: Val) -> None:
         """Ask for what a tile's outputs lie in, and what is read beside them: it comes while the tile is computed."""
+        if self.shape.panels == 1:
+            self._ask_for_outputs(row, rows, column)
+        else:
+            last = self._is(panel, self.shape.panels - 1, None)
+            self.f.when(last, lambda: self._ask_for_outputs(row, rows, column))
+
+    def _ask_for_outputs(self, row: Val, rows: int, column: Val) -> None:
         store, columns = self.kernel.stores[0], self.contraction.columns
         apart = frozenset(self.contraction.rows), frozenset(columns)
         loads = [e for e in topological([store.value]) if isinstance(e, Load) and all(e.free & each for each in apart)]
         places = [(load.buffer, load.offset, 0) for load in loads] + [(store.buffer, store.offset, 1)]
-        places = [each for each in places if not any(isinstance(e, Load) for e in topological([each[1]]))]
-        bound = dict(zip(columns, self.body.split(self.f.add(self.column0, column), columns), strict=True))
-        for number in range(rows):
-            scope = Scope(self.at_line(0, self.f.add(row, integer(number))), bound)
-            for buffer, offset, write in places:
-                self.body.fetch(buffer, self.body.value(offset, scope), 2, write)
+        near = [each for each in places if ix.coefficient(each[1], columns[-1]) == 1 and not _looks_up(each[1])]
+        for number, (buffer, offset, write) in product(range(rows), near):
+            line = max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)
+            of_row = self.at_line(0, self.f.add(row, integer(number)))
+            for ahead in range(0, self.shape.columns_per_tile, line):
+                at = self.f.add(self.column0, self.f.add(column, integer(ahead)))
+                scope = Scope(of_row, dict(zip(columns, self.body.split(at, columns), strict=True)))
+                self.body.fetch(buffer, self.body.value(offset, scope), 2 + write, write)
 
     def total_line(self, row: Val) -> Val:
         """Where the totals of a tile's first row lie: with one panel nobody reads those of the tile before."""
@@ -314,3 +322,7 @@ class Item(Packing):
             return ()
 
         f.loop(integer(0), count, 1, (), line)
+
+
+def _looks_up(index: Expr) -> bool:
+    return any(isinstance(part, Load) for part in topological([index]))

@@ -116,6 +116,15 @@ class Function:
         self.declared[f"declare void @{name}({', '.join(types)})"] = None
         self.line(f"call void @{name}({', '.join(arguments)})")
 
+    def anew(self, address: str, behind: Sequence[Val], constraint: str) -> str:
+        """The same address, of which nothing is known: what was read there is read again, and only when vectors of
+        that register constraint are computed."""
+        made = self.name()
+        constraints = f"=r,0{f',{constraint}' * len(behind)},~{{memory}}"
+        operands = ", ".join([f"ptr {address}", *(value.typed for value in behind)])
+        self.line(f'{made} = call ptr asm sideeffect "", "{constraints}"({operands})')
+        return made
+
     def splat(self, value: Val, width: int) -> Val:
         if value.width == width:
             return value

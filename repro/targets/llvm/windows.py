@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from passes import window_tiles
 from repro.ir.loops import Axis, Expr, Kernel, Load
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
@@ -23,10 +24,10 @@ from repro.targets.llvm.tiling import Shape
 
 WRITTEN_OUT = 9
 """Terms that stand in the code one after another: up to those of a window of 3 by 3."""
-WRITTEN_TILES = 4
-"""Tiles of a line that are each written out, so that absent terms can be left out of them."""
 AHEAD_ROWS = 64
 """Rows ahead of which what an epilogue reads is asked for."""
+SPARE = 3
+"""Registers that the compiler takes to read ahead."""
 TURN = 4
 """Terms to a turn of a loop over more."""
 
@@ -140,16 +141,21 @@ class WindowItem(Item):
         f, strides = self.f, self.shape.strides
         least = sum(place.least * stride for place, stride in zip(self.window.places, strides[2:], strict=True))
 
+        together = window_tiles.together(self.window, self.shape.row_units, self.tile.rows, self.tile.vectors)
+
         def column_tile(column: Val, _: list[Val]) -> Sequence[Val]:
-            b = self.columns_at(column, start)
+            tile = self._tile_at(column, self.columns_at(column, start), panel, size)
 
             def unit(number: Val, _: list[Val]) -> Sequence[Val]:
                 first = f.add(f.scaled(number, strides[0]), integer(-least))
                 corner = Corner(first, f.scaled(number, self.window.rows_per_unit), {})
-                self._unit(self.window.rows, corner, self._tile_at(column, b, panel, size))
+                if together > 1:
+                    self._units(together, corner, tile)
+                else:
+                    self._unit(self.window.rows, corner, tile)
                 return ()
 
-            f.loop(integer(0), self.row_units, 1, (), unit)
+            f.loop(integer(0), self.row_units, together, (), unit)
             return ()
 
         f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), column_tile)
@@ -161,12 +167,22 @@ class WindowItem(Item):
         steps = ((place, stride) for place, stride in pairs if axis in (place.row, place.term))
         return sum((place.row_step if place.row is axis else place.term_step) * stride for place, stride in steps)
 
+    def _units(self, count: int, corner: Corner, tile: TileCode) -> None:
+        """Tiles over the rows of several units, one after another."""
+        rows: list[Row] = []
+        extents = [range(axis.extent) for axis in self.window.rows]
+        for unit, *places in product(range(count), *extents):
+            known = dict(zip(self.window.rows, places, strict=True))
+            away = unit * self.shape.strides[0] + sum(self._stride(axis) * place for axis, place in known.items())
+            rows.append(Row(away, len(rows), known))
+        for start, share in window_tiles.shares(len(rows), self.tile.rows):
+            tile(corner, rows[start : start + share])
+
     def _unit(self, axes: Sequence[Axis], place: Corner, tile: TileCode) -> None:
         """Tiles over a unit's rows: parts of a line of the last axis, or several whole lines."""
-        if len(axes) == 1:
-            self._lines(axes[0], None, place, tile)
-        elif len(axes) == 2 and 2 * axes[1].extent <= self.tile.rows:
-            self._lines(axes[0], axes[1], place, tile)
+        axis, inside = window_tiles.line_axes(self.window, self.tile.rows)
+        if axes[0] is axis:
+            self._lines(axis, inside, place, tile)
         else:
             inner = math.prod(axis.extent for axis in axes[1:])
 
@@ -184,10 +200,11 @@ class WindowItem(Item):
         return Corner(first, f.add(place.row, f.scaled(number, rows)), ranges)
 
     def _lines(self, axis: Axis, inside: Axis | None, corner: Corner, tile: TileCode) -> None:
-        """Tiles along one axis, in equal shares, each with the whole of the one inside."""
+        """Tiles along one axis, each with the whole of the one inside, in shares that differ by one at most: a tile of
+        few rows waits for its own products."""
         f, long, per_line = self.f, axis.extent, 1 if inside is None else inside.extent
-        share, stride = _share(long, self.tile.rows // per_line), self._stride(axis)
-        across = 0 if inside is None else self._stride(inside)
+        stride, across = self._stride(axis), 0 if inside is None else self._stride(inside)
+        shares = window_tiles.shares(long, self.tile.rows // per_line)
 
         def rows(count: int, start: int | None) -> list[Row]:
             found: list[Row] = []
@@ -197,21 +214,19 @@ class WindowItem(Item):
                 found.append(Row(stride * n + across * m, per_line * n + m, known))
             return found
 
-        if -(-long // share) <= WRITTEN_TILES and any(each.row is axis and each.trimmed for each in self.window.places):
-            for start in range(0, long, share):
-                here = self._moved(corner, axis, integer(start), per_line)
-                tile(replace(here, ranges=corner.ranges), rows(min(share, long - start), start))
-            return
-
-        def group(number: Val, count: int) -> Sequence[Val]:
+        def group(number: Val, count: int, start: int | None) -> Sequence[Val]:
             here = self._moved(corner, axis, number, per_line)
-            tile(replace(here, ranges=corner.ranges), rows(count, None))
+            tile(replace(here, ranges=corner.ranges), rows(count, start))
             return ()
 
-        whole = long // share * share
-        f.loop(integer(0), integer(whole), share, (), lambda number, _: group(number, share))
-        if whole < long:
-            group(integer(whole), long - whole)
+        if any(each.row is axis and window_tiles.written(each, len(shares)) for each in self.window.places):
+            for start, count in shares:
+                group(integer(start), count, start)
+            return
+        for count in sorted({count for _, count in shares}, reverse=True):
+            starts = [start for start, each in shares if each == count]
+            end = integer(starts[-1] + count)
+            f.loop(integer(starts[0]), end, count, (), lambda number, _, n=count: group(number, n, None))
 
     def _range(self, axis: Axis, number: Val) -> Ranges:
         """From where to where the terms along the axis that shares places with a row axis are there."""
@@ -231,8 +246,7 @@ class WindowItem(Item):
         for place in self.window.places:
             if place.row is None or place.term is None or place.row not in row.known or place.term not in taps:
                 continue
-            at = place.row_step * row.known[place.row] + place.term_step * taps[place.term] - place.least
-            if not place.first <= at <= place.last:
+            if not place.there(row.known[place.row], taps[place.term]):
                 return False
         return True
 
@@ -285,7 +299,7 @@ class WindowItem(Item):
             for number in range(axis.extent):
                 acc = step(integer(number), acc, {**taps, axis: number})
             return acc
-        turn = 1 if inner else max(n for n in range(1, TURN + 1) if axis.extent % n == 0)
+        turn = 1 if inner else _turn(axis)
 
         def turns(number: Val, state: list[Val]) -> Sequence[Val]:
             for ahead in range(turn):
@@ -300,13 +314,37 @@ class WindowItem(Item):
         if not any(there):
             return acc
         line, longer = f.scaled(k, self.shape.term_stride), list(acc)
+        window = self._afresh(acc) if self._crowded(rows) else self.a
         columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
         for position, row in enumerate(rows):
             if there[position]:
-                left = f.splat(self.read(self.a, f.add(at, integer(row.away)), 1), width)
+                left = f.splat(self.read(window, f.add(at, integer(row.away)), 1), width)
                 for v in range(vectors):
                     longer[position * vectors + v] = scalars.fma(f, left, columns[v], acc[position * vectors + v])
         return longer
+
+    def _crowded(self, rows: Sequence[Row]) -> bool:
+        """Whether registers are too few to keep elements that later terms read again beside totals, columns and one
+        element: the compiler would keep them nevertheless, and move totals to memory and back."""
+        vectors, terms = self.tile.vectors, [{row.away + tap for row in rows} for tap in self._run()]
+        before, kept = set[int](), 0
+        for number, term in enumerate(terms):
+            before |= term
+            kept = max(kept, len(before & set[int]().union(*terms[number + 1 :])))
+        return len(rows) * vectors + vectors + 1 + kept > self.body.machine.registers - SPARE
+
+    def _run(self) -> list[int]:
+        """Where in the window a row's terms lie that stand in the code one after another, from its first."""
+        run, count = [0], 1
+        for axis in reversed(self.window.terms):
+            count *= axis.extent
+            steps = axis.extent if count <= WRITTEN_OUT else _turn(axis) if count == axis.extent else 1
+            run = [step * self._stride(axis) + away for step in range(steps) for away in run]
+        return run
+
+    def _afresh(self, totals: Sequence[Val]) -> str:
+        """The window, to be read for a term behind the one before: behind its last row's products."""
+        return self.f.anew(self.a, totals[-self.tile.vectors :], self.body.machine.vector_constraint)
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
@@ -348,7 +386,6 @@ class WindowItem(Item):
             f.when(scalars.compare(f, "lt", column, self.columns), store)
 
 
-def _share(count: int, most: int) -> int:
-    """Equal shares of a count, each of at most so many."""
-    most = max(most, 1)
-    return -(-count // -(-count // most))
+def _turn(axis: Axis) -> int:
+    """Steps along a long axis of terms that stand in the code one after another."""
+    return max(n for n in range(1, TURN + 1) if axis.extent % n == 0)
