@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from passes.schedule import schedule
-from repro.ir.loops import Axis, BufferParameter, Kernel, Store, load
+from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Store, load
 from repro.ir.program import PARAMETER, Buffer, Call, Program
 from repro.ir.types import F32, I64, Array
 from repro.machines import CPUS, Machine
@@ -72,21 +72,30 @@ class Row:
     """Nanoseconds an element, by who ran."""
 
 
-def ours(name: str, x: Array, machine: Machine) -> CpuExecutable:
-    """An executable that computes the function of x into its second buffer."""
+def ours(what: str | Callable[[Expr], Expr], x: Array, machine: Machine) -> CpuExecutable:
+    """An executable that computes a function of x, by name or as an expression, into its second buffer."""
     axis = Axis(I64, (0, x.size), ())
     argument = load(F32, 0, axis)
-    value = sigmoid(Value(argument)).expr if name == "sigmoid" else FUNCTIONS[name](argument)
+    value = _named(what, argument) if isinstance(what, str) else what(argument)
     parameters = (BufferParameter(F32, x.size, False), BufferParameter(F32, x.size, True))
     kernel = Kernel(parameters, (), (axis,), 0, (Store(1, axis, value),))
     buffers = tuple(Buffer(F32, x.size, PARAMETER, number) for number in range(2))
-    program = Program((kernel,), buffers, (), (Call(0, (0, 1)),), 0)
-    chosen = [schedule(kernel, machine)]
-    objects = [cpu.compile_kernel(kernel.text, chosen[0], machine), cpu.compile_program(program, chosen, machine)]
-    made = CpuExecutable(program, cpu.load(objects), cpu.scratch_bytes(program, chosen), 1)
+    made = executable(Program((kernel,), buffers, (), (Call(0, (0, 1)),), 0), machine)
     made.set_parameter(0, x)
     made.set_parameter(1, np.zeros_like(x))
     return made
+
+
+def _named(name: str, argument: Expr) -> Expr:
+    return sigmoid(Value(argument)).expr if name == "sigmoid" else FUNCTIONS[name](argument)
+
+
+def executable(program: Program, machine: Machine) -> CpuExecutable:
+    """The program for one thread, by the cost model's schedules."""
+    chosen = [schedule(kernel, machine) for kernel in program.kernels]
+    objects = [cpu.compile_kernel(k.text, each, machine) for k, each in zip(program.kernels, chosen, strict=True)]
+    objects.append(cpu.compile_program(program, chosen, machine))
+    return CpuExecutable(program, cpu.load(objects), cpu.scratch_bytes(program, chosen), 1)
 
 
 def numpy_call(name: str, x: Array) -> Run | None:
@@ -139,13 +148,14 @@ def measure(name: str, elements: int, rounds: int) -> Row:
     with np.errstate(all="ignore"):
         for _ in range(rounds):
             for who in times:
-                times[who].append(_seconds(calls[who]))
+                times[who].append(seconds(calls[who]))
     for made in executables:
         made.close()
     return Row(name, {who: statistics.median(each) / elements * 1e9 for who, each in times.items()})
 
 
-def _seconds(call: Run | None, repeats: int = 5) -> float:
+def seconds(call: Run | None, repeats: int = 5) -> float:
+    """Of one call, on average."""
     assert call is not None
     start = time.perf_counter()
     for _ in range(repeats):

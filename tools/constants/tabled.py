@@ -48,7 +48,7 @@ def tanh_over_argument(x: mpf) -> mpf:
 
 PIECES = (
     Pieces("ERF_32", erf_over_argument, mpf(1) / 8, 32, 6, -37),
-    Pieces("ERF_16", erf_over_argument, mpf(65) / 256, 16, 7, -34.4),
+    Pieces("ERF_16", erf_over_argument, mpf(65) / 256, 16, 7, -34.2),
     Pieces("TANH_32", tanh_over_argument, mpf(37) / 128, 32, 7, -33.5),
 )
 

@@ -85,6 +85,27 @@ def _exp(x: Value, table: _ExpTable) -> Value:
     return rarely(undecided, seldom, least)
 
 
+def _exp_16(x: Value) -> Value:
+    """The same in fewer steps that wait for each other: with 16 registers, processors are short of work meanwhile.
+
+    Nothing is decided beyond +-75, so nothing is clamped first. There r's low part is below 2^-22, and the tail does
+    without it.
+    """
+    table = _EXP_16
+    shifted = fma(x, table.points_a_unit, _SHIFTER)
+    n, place = shifted - _SHIFTER, shifted.as_bits(I32)
+    power = (_bits(place, table.powers).as_bits(I32) + (place << table.shift)).as_bits(F32)
+    r = fma(n, -table.step, x)
+    r_low = fma(n, -table.step_low, _entry(place, table.lows))
+    near_r = r + r_low
+    high, low = _line(power, r, power)
+    low = fma(power, fma(near_r * near_r, horner(r, table.tail), r_low), low)
+    least, most = _ends(high, low, table.window)
+    undecided = ~((abs(x) <= 75.0) & least.equals(most))
+    seldom = rarely(undecided & ~(x < -104.0), exponential.exp(x), x.same(0.0))
+    return rarely(undecided, seldom, least)
+
+
 @dataclass(frozen=True)
 class _Pieces:
     """f(x) = x P(x) for x >= 0, P by pieces round multiples of `spacing`; f rounds to 1 from `saturation` on."""
@@ -96,6 +117,8 @@ class _Pieces:
     leading: Sequence[Sequence[float]]
     trailing: Sequence[Sequence[float]]
     window: float
+    side_by_side: bool = False
+    """Whether sums are ordered so that few steps wait for each other (`_sum_side_by_side`)."""
 
 
 _ERF_32 = _Pieces(
@@ -104,7 +127,7 @@ _ERF_32 = _Pieces(
 )  # fmt: skip
 _ERF_16 = _Pieces(
     error_function.erf, 3.93, k.ERF_16_SPACING, k.ERF_16_PIECES_A_UNIT, k.ERF_16_LEADING, k.ERF_16_TRAILING,
-    k.ERF_16_WINDOW,
+    k.ERF_16_WINDOW, side_by_side=True,
 )  # fmt: skip
 _TANH_32 = _Pieces(
     exponential.tanh, 9.03, k.TANH_32_SPACING, k.TANH_32_PIECES_A_UNIT, k.TANH_32_LEADING, k.TANH_32_TRAILING,
@@ -130,6 +153,8 @@ def _sum(near: Value, pieces: _Pieces) -> Pair:
     t, place = fma(shifted - _SHIFTER, -pieces.spacing, near), shifted.as_bits(I32)
     start, start_low, slope, slope_low = (_entry(place, row) for row in pieces.leading)
     bend, *trailing = (_entry(place, row) for row in pieces.trailing)
+    if pieces.side_by_side:
+        return _sum_side_by_side(t, (start, start_low), (slope, slope_low), [bend, *trailing])
     total = trailing[-1]
     for coefficient in reversed(trailing[:-1]):
         total = fma(total, t, coefficient)
@@ -138,6 +163,18 @@ def _sum(near: Value, pieces: _Pieces) -> Pair:
     slope_low = fma(bend_low, t, rest + slope_low)
     start, rest = _line(slope, t, start)
     return start, fma(slope_low, t, rest + start_low)
+
+
+def _sum_side_by_side(t: Value, start: Pair, slope: Pair, others: Sequence[Value]) -> Pair:
+    """The sum by seven powers: Estrin's scheme for the last five, and low parts added where they are ready."""
+    bend, c3, c4, c5, c6, c7 = others
+    square = t * t
+    total = fma(fma(c7, square, fma(c6, t, c5)), square, fma(c4, t, c3))
+    bend, bend_low = _line(total, t, bend)
+    slope_high, rest = _line(bend, t, slope[0])
+    slope_low = fma(bend_low, t, slope[1]) + rest
+    start_high, rest = _line(slope_high, t, start[0])
+    return start_high, fma(slope_low, t, start[1]) + rest
 
 
 def _bits(index: Value, row: Sequence[int]) -> Value:
@@ -150,7 +187,7 @@ def _entry(index: Value, row: Sequence[float]) -> Value:
 
 
 ROADS: dict[int, Mapping[str, Callable[[Value], Value]]] = {
-    16: {"exp": lambda x: _exp(x, _EXP_16), "erf": lambda x: _by_pieces(x, _ERF_16)},
+    16: {"exp": _exp_16, "erf": lambda x: _by_pieces(x, _ERF_16)},
     32: {
         "exp": lambda x: _exp(x, _EXP_32),
         "erf": lambda x: _by_pieces(x, _ERF_32),

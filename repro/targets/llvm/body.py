@@ -17,7 +17,7 @@ from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Lo
 from repro.ir.types import BOOL, I32, I64, DType
 from repro.machines import Machine
 from repro.numerics import narrow_loops
-from repro.targets.llvm import scalars, tables
+from repro.targets.llvm import nans, scalars, tables
 from repro.targets.llvm.roads import Road, roads
 from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
 
@@ -174,6 +174,9 @@ class Body:
     def _apply(self, expr: Apply, scope: Scope) -> Val:
         if narrow_loops.is_narrow(expr):
             return self.value(narrow_loops.legalise(expr, expr.children[0]), scope)
+        tested = nans.operand(expr, self.machine)
+        if tested is not None:
+            return nans.test(self.f, self.value(tested, scope))
         operands = self._same_width([self.value(child, scope) for child in expr.children])
         return scalars.apply(self.f, expr.op, expr.dtype, operands)
 

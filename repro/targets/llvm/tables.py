@@ -45,7 +45,7 @@ def _permuted(f: Function, permute: Permute, registers: Sequence[Val], index: Va
         return f.call(f"llvm.x86.{both}", registers[0], [registers[0], index, registers[1]])
     found = [permute(f, register, index) for register in registers]
     up = scalars.constant(f, index.dtype, index.dtype.bits - index.width.bit_length(), index.width)
-    sign = scalars.bitcast(f, scalars.binary(f, "shl", index, up), dtype)
+    sign = scalars.intrinsic(f, "arithmetic.fence", scalars.bitcast(f, scalars.binary(f, "shl", index, up), dtype))
     return f.call(f"llvm.x86.{_BLENDS[dtype, index.width]}", registers[0], [*found, sign])
 
 
@@ -76,7 +76,8 @@ _PERMUTES: dict[tuple[DType, int], Permute] = {
 _OF_TWO = {(F64, 8): "avx512.vpermi2var.pd.512", (F32, 16): "avx512.vpermi2var.ps.512"}
 """Permutes of the lanes of two registers, by one bit more of the index."""
 _BLENDS = {(F64, 4): "avx.blendv.pd.256", (F32, 8): "avx.blendv.ps.256"}
-"""Selects by the sign of a lane; written as a compare, LLVM makes three instructions of it."""
+"""Selects by the sign of a lane. Written as a compare, or where LLVM sees how the sign came about, it makes three
+instructions of it; a fence is no instruction, and nothing is seen through it."""
 
 
 def _entries(dtype: DType, table: Sequence[int]) -> Val:

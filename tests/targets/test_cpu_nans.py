@@ -1,0 +1,36 @@
+"""The canonical NaN in lanes: a float comparison where registers are few, and the same bits everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from proofs.native import elementwise_kernel
+from repro.ir.schedule import Schedule
+from repro.ir.types import CANONICAL_NAN, F32
+from repro.machines import CPUS, X86_64_V3, X86_64_V4, Machine
+from repro.ops.elementwise import canonical_nan_expr
+from repro.targets.llvm import kernel as kernels
+from tests.targets.native import HERE, run_kernel
+
+KERNEL = elementwise_kernel(lambda x: [canonical_nan_expr(x)], [F32], 64)
+EDGES = [0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FA00000, 0x7FC00000, 0x7FC00001]
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=CPUS)
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_only_nans_change(machine: Machine, lanes: int) -> None:
+    """Quiet and signalling ones of both signs become one; the numbers beside them keep their bits."""
+    if machine not in HERE:
+        pytest.skip("this host does not run it")
+    edges = np.array([*EDGES, *(edge | 1 << 31 for edge in EDGES)], np.uint32)
+    given = np.resize(edges, 64)
+    wanted = np.where((given & 0x7FFFFFFF) > 0x7F800000, np.uint32(CANONICAL_NAN[F32]), given)
+    arrays = [given.view(np.float32), np.zeros(64, np.float32)]
+    found = run_kernel(KERNEL, arrays, machine, Schedule(0, lanes, 64))[1]
+    np.testing.assert_array_equal(found.view(np.uint32), wanted)
+
+
+def test_where_registers_are_few_floats_are_compared() -> None:
+    assert "fcmp uno" in kernels.emit(KERNEL, Schedule(0, 8, 64), X86_64_V3)
+    assert "fcmp uno" not in kernels.emit(KERNEL, Schedule(0, 16, 64), X86_64_V4)
