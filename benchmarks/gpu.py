@@ -1,14 +1,16 @@
-"""GPU: our kernels beside cuBLAS FP32 (TF32 off) and PyTorch eager, in one run, on one stream, by one clock.
+"""GPU: our kernels beside cuBLAS FP32 (TF32 off) and PyTorch, in one run, on one stream, by one clock.
 
-    python -m benchmarks.gpu [--rounds 9] [--only NAME ...] [--no-step] [--step-only] [--layers 12] [--results FILE]
+    python -m benchmarks.gpu [--rounds 9] [--only NAME ...] [--no-step] [--step-only] [--layers 12]
+                             [--results FILE] [--resume] [--minutes N]
 
-Needs a CUDA device and the `torch` extra. Each case runs in turn, ours and PyTorch's, A B A B; times are medians of
-CUDA events, ratios are PyTorch's time over ours. A device copy of as many bytes stands beside them. For each dot it is
-said whether cuBLAS's bits are those of the contract's chains, and for every case how far apart the two results are.
-exp, tanh and GELU stand apart: ours are correctly rounded, through f64. Last comes a training step of a GPT (12 layers,
-width 768, 12 heads, 1024 tokens, batch 8, AdamW), ours as one CUDA graph, PyTorch's eager, and the time of each of its
-kernels. What is measured is written to the results at once, a line of JSON each: a run that is cut short keeps what it
-has, and the cases and the step fit into runs of their own.
+Needs a CUDA device and the `torch` extra. Each case runs in turn, ours, PyTorch's as a CUDA graph like ours, PyTorch's
+eager, forward and backward; times are medians of CUDA events, ratios are the faster of PyTorch's times over ours. A
+device copy of as many bytes stands beside them. For each dot it is said whether cuBLAS's bits are those of the
+contract's chains, and for every case how far apart the two results are. exp, tanh and GELU stand apart: ours are
+correctly rounded, through f64. Last comes a training step of a GPT (12 layers, width 768, 12 heads, 1024 tokens, batch
+8, AdamW), ours as one CUDA graph, PyTorch's eager, and the time of each of its kernels. What is measured is written to
+the results at once, and what fails does not keep the rest from running (benchmarks.gpu_results). Exit code 0: all was
+measured; 3: something was not.
 """
 
 # pyright: reportMissingImports=false
@@ -18,24 +20,25 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import gpu_results
 from benchmarks.gpu_cases import CASES, GPT, Case, gpt_step
 from benchmarks.gpu_device import Cuda, Loaded
+from benchmarks.gpu_results import Results
 from repro.bench.workloads.models import gpt_torch
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.machines.devices import DEVICES
-from repro.targets.gpu.floor import work
+from repro.targets.gpu.floor import work, work_of_blocks
+from repro.targets.gpu.steps import shapes
 
 APART = ("exp", "tanh", "gelu")
 
@@ -61,88 +64,119 @@ def same_bits(ours: Any, theirs: Any) -> str:
     return "equal" if different == 0 else f"{different} of {ours.numel()} differ"
 
 
+def graph_of(run: Callable[[], object], device: Cuda) -> Callable[[], object]:
+    """PyTorch's call as a graph; eager where it will not be captured."""
+    try:
+        return device.graph(run)
+    except RuntimeError as error:
+        sys.stderr.write(f"PyTorch's call is not captured: {error}\n")
+        return run
+
+
 def measure(case: Case, device: Cuda, rounds: int) -> dict[str, Any]:
     """One case: times, rates, bits."""
-    torch = device.torch
     inputs = drawn(case)
     program = case.program()
     loaded = Loaded(device, program)
     loaded.give(inputs)
-    tensors = [torch.from_numpy(array).cuda() for array in inputs]
+    tensors = [device.tensor(array) for array in inputs]
     loaded.run()
     theirs = case.torch(*tensors)
-    ours = loaded.output().view(torch.float32)
+    ours = loaded.output().view(device.torch.float32)
     apart = (ours - theirs.reshape(-1)).abs().max() / theirs.abs().max()
     needed = [work(kernel) for kernel in program.kernels]
     operations, moved = sum(each.f32 for each in needed), sum(each.bytes for each in needed)
-    source = torch.empty(max(moved // 2, 16), dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    sides = {"ours": loaded.run, "torch": lambda: case.torch(*tensors), "copy": lambda: target.copy_(source)}
+    source, target = device.empty(moved // 2), device.empty(moved // 2)
+    sides: dict[str, Callable[[], object]] = {
+        "ours": device.graph(loaded.run),
+        "torch": graph_of(lambda: case.torch(*tensors), device),
+        "eager": lambda: case.torch(*tensors),
+        "copy": lambda: target.copy_(source),
+    }
     times = medians(sides, device, rounds)
     return {
-        "case": case.name,
         "what": case.what,
         "seconds": times,
-        "ratio": times["torch"] / times["ours"],
+        "ratio": min(times["torch"], times["eager"]) / times["ours"],
         "copy_ratio": times["copy"] / times["ours"],
         "tflops": operations / times["ours"] / 1e12,
         "gigabytes_per_second": moved / times["ours"] / 1e9,
-        "bits": same_bits(ours.view(torch.int32), theirs) if case.dot else "",
+        "bits": same_bits(ours.view(device.torch.int32), theirs) if case.dot else "",
         "largest difference of the largest": float(apart),
         "digest": hashlib.sha256(ours.cpu().numpy().tobytes()).hexdigest(),
         "floors": {name: sum(each.seconds(chip) for each in needed) for name, chip in DEVICES.items()},
     }
 
 
-def measure_step(device: Cuda, sizes: dict[str, int], rounds: int) -> dict[str, Any]:
-    """A training step: ours with its state on the device, captured once; PyTorch's as it is written."""
-    torch = device.torch
-    generator = np.random.default_rng(1)
-    ids = generator.integers(0, sizes["vocabulary"], (sizes["batch"], sizes["tokens"]))
-    labels = generator.integers(0, sizes["vocabulary"], ids.size)
-    made = gpt_step(sizes)
-    loaded = Loaded(device, made.program, made.initial)
-    loaded.give([ids, labels])
-    loaded.run()
-    loss = float(loaded.output().view(torch.float32)[0])
-    theirs, first = torch_step(torch, sizes, made.weights, ids, labels)
-    sides = {"ours": device.graph(loaded.run), "torch": theirs}
-    times = medians(sides, device, rounds)
-    launches = sum(len(code.launches) for code in loaded.codes)
-    return {
-        "seconds": times,
-        "ratio": times["torch"] / times["ours"],
-        "first loss": {"ours": loss, "torch": first},
-        "kernels": len(loaded.codes),
-        "launches of distinct kernels": launches,
-        "seconds by kernel": kernel_times(loaded, device),
-    }
+class StepRun:
+    """A training step on the device: ours with its state there, captured once; PyTorch's as it is written. What is
+    found of it comes in parts, so that each is there if a later one fails."""
+
+    def __init__(self, device: Cuda, sizes: dict[str, int], rounds: int) -> None:
+        self.device, self.sizes, self.rounds = device, sizes, rounds
+        generator = np.random.default_rng(1)
+        self.ids = generator.integers(0, sizes["vocabulary"], (sizes["batch"], sizes["tokens"]))
+        self.labels = generator.integers(0, sizes["vocabulary"], self.ids.size)
+        self.weights: dict[str, Array] = {}
+        self.loaded: Loaded | None = None
+        self.replay: Callable[[], None] | None = None
+
+    def ours(self) -> dict[str, Any]:
+        """Our time alone, and the loss of the first step."""
+        made = gpt_step(self.sizes)
+        self.weights = made.weights
+        loaded = self.loaded = Loaded(self.device, made.program, made.initial)
+        loaded.give([self.ids, self.labels])
+        loaded.run()
+        loss = float(loaded.output().view(self.device.torch.float32)[0])
+        self.replay = self.device.graph(loaded.run)
+        launches = sum(len(code.launches) for code in loaded.codes)
+        return {
+            "seconds": medians({"ours": self.replay}, self.device, self.rounds),
+            "first loss": loss,
+            "kernels": len(loaded.codes),
+            "launches of distinct kernels": launches,
+        }
+
+    def kernels(self) -> dict[str, Any]:
+        assert self.loaded is not None, "our step does not run"
+        return {"seconds by kernel": kernel_times(self.loaded, self.device)}
+
+    def beside(self) -> dict[str, Any]:
+        """Both sides' times, run in turn."""
+        assert self.replay is not None, "our step does not run"
+        theirs, first = torch_step(self.device, self.sizes, self.weights, self.ids, self.labels)
+        times = medians({"ours": self.replay, "torch": theirs}, self.device, self.rounds)
+        return {"seconds": times, "ratio": times["torch"] / times["ours"], "PyTorch's first loss": first}
 
 
 def kernel_times(loaded: Loaded, device: Cuda) -> list[dict[str, Any]]:
-    """Of each kernel of a program its calls, the time of all, and its floors by device; the longest first."""
+    """Of each kernel of a program, and each step over blocks of rows, its calls, the time of all, and its floors by
+    device; the longest first."""
+    known = [*loaded.program.kernels, *shapes(loaded.program)]
+    needed = [*map(work, loaded.program.kernels), *map(work_of_blocks, shapes(loaded.program))]
     found: list[dict[str, Any]] = []
     for number, seconds in loaded.seconds(device).items():
-        kernel, code, each = loaded.program.kernels[number], loaded.codes[number], work(loaded.program.kernels[number])
-        floors = {name: each.seconds(chip) for name, chip in DEVICES.items()}
         row = {
-            "kernel": "k_" + kernel.digest[:8],
-            "road": code.schedule,
+            "kernel": "k_" + known[number].digest[:8],
+            "road": loaded.codes[number].schedule,
             "calls": len(seconds),
             "seconds": sum(seconds),
         }
+        floors = {name: needed[number].seconds(chip) for name, chip in DEVICES.items()}
         found.append({**row, "floors of a call": floors})
     return sorted(found, key=lambda row: -row["seconds"])
 
 
 def torch_step(
-    torch: Any, sizes: dict[str, int], weights: dict[str, Array], ids: Array, labels: Array
+    device: Cuda, sizes: dict[str, int], weights: dict[str, Array], ids: Array, labels: Array
 ) -> tuple[Callable[[], object], float]:
     """PyTorch's step as a call, and the loss of a first one."""
-    kept = {name: torch.from_numpy(np.array(array)).cuda() for name, array in weights.items()}
+    torch = device.torch
+    kept = {name: device.tensor(np.array(array)) for name, array in weights.items()}
     trained = [value.requires_grad_() for value in kept.values() if value.is_floating_point() and value.dim()]
     optimizer = torch.optim.AdamW(trained, 1e-3)
-    network, rows, wanted = gpt_torch(sizes), torch.from_numpy(ids).cuda(), torch.from_numpy(labels).cuda()
+    network, rows, wanted = gpt_torch(sizes), device.tensor(ids), device.tensor(labels)
 
     def step() -> Any:
         optimizer.zero_grad()
@@ -154,19 +188,19 @@ def torch_step(
     return step, float(step().detach())
 
 
-COLUMNS = ("case", "ours", "PyTorch", "ratio", "Tflop/s", "GB/s", "of a copy", "apart", "bits of cuBLAS")
+COLUMNS = ("case", "ours", "PyTorch", "eager", "ratio", "Tflop/s", "GB/s", "of a copy", "apart", "bits of cuBLAS")
 
 
-def cells(each: dict[str, Any]) -> list[str]:
+def cells(each: Mapping[str, Any]) -> list[str]:
     return [
         f"{each['case']}: {each['what']}",
-        *(f"{each['seconds'][side] * 1e6:.1f} us" for side in ("ours", "torch")),
+        *(f"{each['seconds'][side] * 1e6:.1f} us" for side in ("ours", "torch", "eager")),
         f"{each['ratio']:.2f}", f"{each['tflops']:.1f}", f"{each['gigabytes_per_second']:.0f}",
         f"{each['copy_ratio']:.2f}", f"{each['largest difference of the largest']:.1e}", each["bits"],
     ]  # fmt: skip
 
 
-def show(found: Sequence[dict[str, Any]], device: str) -> None:
+def show(found: Sequence[Mapping[str, Any]], device: str) -> None:
     for title, apart in (("cases", False), ("correctly rounded functions", True)):
         table = Table(*COLUMNS, title=f"{title}, {device}")
         for each in found:
@@ -175,57 +209,65 @@ def show(found: Sequence[dict[str, Any]], device: str) -> None:
         Console().print(table)
 
 
-def show_step(step: dict[str, Any], layers: int) -> None:
-    times = step["seconds"]
-    sys.stdout.write(
-        f"GPT step, {layers} layers: ours {times['ours'] * 1e3:.1f} ms, PyTorch eager {times['torch'] * 1e3:.1f} ms, "
-        f"ratio {step['ratio']:.2f}; first losses {step['first loss']}\n"
-    )
-    table = Table("kernel", "road", "calls", "all calls", title="its kernels, one by one")
-    for row in step["seconds by kernel"][:16]:
+def _milliseconds(part: Mapping[str, Any]) -> str:
+    return ", ".join(f"{side} {seconds * 1e3:.2f} ms" for side, seconds in part["seconds"].items())
+
+
+def said_of(part: Mapping[str, Any]) -> str:
+    """A part of the step in a line."""
+    if "seconds by kernel" in part:
+        return f"{part['case']}: {len(part['seconds by kernel'])} kernels"
+    return f"{part['case']}: {_milliseconds(part)}"
+
+
+def show_kernels(part: Mapping[str, Any]) -> None:
+    table = Table("kernel", "road", "calls", "all calls", title="the step's kernels, one by one")
+    for row in part["seconds by kernel"][:16]:
         table.add_row(row["kernel"], row["road"], str(row["calls"]), f"{row['seconds'] * 1e3:.2f} ms")
     Console().print(table)
 
 
-class Results:
-    """A file that takes each result when it is there, and a line of progress; None: progress alone."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-
-    def add(self, what: str, document: dict[str, Any]) -> None:
-        sys.stderr.write(f"{what}\n")
-        if self.path is not None:
-            with self.path.open("a") as file:
-                file.write(json.dumps(document) + "\n")
+def run_step(results: Results, device: Cuda, layers: int, rounds: int) -> None:
+    """Each part of the step that is not known yet; those after the first rest on it."""
+    run = StepRun(device, {**GPT, "layers": layers}, rounds)
+    name = f"GPT step, {layers} layers"
+    parts = {name: run.ours, f"{name}: kernels": run.kernels, f"{name}: beside PyTorch": run.beside}
+    if all(part in results.known for part in parts):
+        return
+    results.known.pop(name, None)
+    for part, find in parts.items():
+        if part != name and run.replay is None:
+            results.left.append(part)
+            continue
+        found = results.tried(part, find, said_of)
+        if found is not None and "seconds by kernel" in found:
+            show_kernels(found)
 
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", nargs="+", help="cases by name")
+    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="NAME", help="cases")
     parser.add_argument("--no-step", action="store_true", help="leave the training step out")
     parser.add_argument("--step-only", action="store_true", help="leave the cases out")
     parser.add_argument("--layers", type=int, default=GPT["layers"])
-    parser.add_argument("--results", type=Path, metavar="FILE", help="add what was measured, as it is")
+    gpu_results.options(parser)
     options = parser.parse_args(words)
     try:
         device = Cuda()
     except ReproError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    results = Results(options.results)
+    results = Results(options.results, {"device": device.name}, options.resume, options.minutes)
     cases = [case for case in CASES if not options.step_only and (not options.only or case.name in options.only)]
-    found: list[dict[str, Any]] = []
-    for case in cases:
-        found.append({"device": device.name, **measure(case, device, options.rounds)})
-        results.add("  ".join(cells(found[-1])), found[-1])
-    show(found, device.name)
+    tried = [
+        results.tried(case.name, lambda case=case: measure(case, device, options.rounds), lambda d: "  ".join(cells(d)))
+        for case in cases
+    ]
+    show([each for each in tried if each is not None], device.name)
     if not options.no_step:
-        step = measure_step(device, {**GPT, "layers": options.layers}, options.rounds)
-        results.add("GPT step", {"device": device.name, "layers": options.layers, "step": step})
-        show_step(step, options.layers)
-    return 0
+        run_step(results, device, options.layers, options.rounds)
+    return results.finish()
 
 
 if __name__ == "__main__":

@@ -72,6 +72,10 @@ class Cuda:
     def upload(self, data: Array) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(data).reshape(-1).view(np.uint8).copy()).cuda()
 
+    def tensor(self, data: Array) -> Any:
+        """As PyTorch holds it."""
+        return self.torch.from_numpy(np.ascontiguousarray(data)).cuda()
+
     def empty(self, size: int) -> Any:
         return self.torch.empty(max(size, 16), dtype=self.torch.uint8, device="cuda")
 

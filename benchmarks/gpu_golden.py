@@ -1,12 +1,14 @@
 """Bits on a device: every golden model verified there and recorded, and training steps beside the CPU's.
 
-    python -m benchmarks.gpu_golden [--record golden/devices/NAME.json] [--steps 100] [--only CASE ...] [--results FILE]
+    python -m benchmarks.gpu_golden [--record golden/devices/NAME.json] [--steps 100] [--only CASE ...]
+                                    [--results FILE] [--resume] [--minutes N]
 
 Each golden case is built with code for the GPU in a folder that is removed, and verified on it: that adds its runs to
 the record. Then a CNN and a GPT train for as many steps on the device and on this host's CPU; after each step the loss
 and the whole state are compared, bit by bit, and the first that differs is named. Results are written as they are
-there, a line of JSON each. Exit code 0: all bits are equal; 1: some are not; 3: there is no device. It needs neither
-PyTorch nor a toolkit. With `--target gpu/interpreter` and few steps the same runs where no device is.
+there (benchmarks.gpu_results). Exit code 0: all bits are equal; 1: some are not; 3: there is no device, or something
+did not run. It needs neither PyTorch nor a toolkit. With `--target gpu/interpreter` and few steps the same runs where
+no device is.
 """
 
 from __future__ import annotations
@@ -15,16 +17,17 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import repro
-from benchmarks.gpu import Results
+from benchmarks import gpu_results
+from benchmarks.gpu_results import Results
 from golden import bless
-from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
+from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH
 from repro.ir.types import Array
 from repro.targets import registry
 
@@ -42,7 +45,7 @@ def verified(name: str, folder: Path, target: str, record: Path | None) -> dict[
     artifact = bless.build(bless.cases()[name], folder / name, ["cpu", target.partition("/")[0]])
     report = repro.verify(artifact.folder / "artifact.json", targets=[target], record=record)
     seconds = time.monotonic() - start
-    return {"case": name, "artifact": artifact.id, "exit code": report.exit_code, "seconds": seconds}
+    return {"artifact": artifact.id, "exit code": report.exit_code, "seconds": seconds}
 
 
 def batches(name: str, steps: int) -> Iterator[dict[str, Array]]:
@@ -71,8 +74,7 @@ def trained(name: str, folder: Path, target: str, steps: int) -> dict[str, Any]:
         targets=["cpu", target.partition("/")[0]], **TRAINED[name],
     )  # fmt: skip
     with artifact.session("train_step", "cpu") as here, artifact.session("train_step", target) as there:
-        found = compared({"cpu": here, target: there}, batches(name, steps))
-    return {"case": f"{name}, {steps} steps", **found}
+        return compared({"cpu": here, target: there}, batches(name, steps))
 
 
 def compared(sessions: Mapping[str, Any], inputs: Iterable[dict[str, Array]]) -> dict[str, Any]:
@@ -96,38 +98,39 @@ def main(words: list[str]) -> int:
     parser.add_argument("--target", default="gpu", help="gpu, gpu/graphics, or the interpreter of either")
     parser.add_argument("--record", type=Path, metavar="FILE", help="of the device, to which the runs are added")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument(
-        "--only", nargs="+", metavar="CASE", help="golden cases to verify, and models to train, by name"
-    )
-    parser.add_argument("--results", type=Path, metavar="FILE", help="add what was found, as it is")
+    names = [*bless.cases(), *(f"{name}_steps" for name in TRAINED)]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", help=f"of {', '.join(names)}")
+    gpu_results.options(parser)
     options = parser.parse_args(words)
     obstacle = registry.runner(options.target).obstacle()
     if obstacle is not None:
         sys.stderr.write(f"target {options.target} does not run here: {obstacle}\n")
         return EXIT_INCOMPLETE
-    results, good = Results(options.results), True
+    device = registry.runner(options.target).device
+    about = {"target": options.target, "device": device() if device is not None else None, "steps": options.steps}
+    results, good = Results(options.results, about, options.resume, options.minutes), True
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        for name in bless.cases():
-            if not options.only or name in options.only:
-                found = _tried(lambda name=name: verified(name, folder, options.target, options.record), name)
-                good &= found.get("exit code") == EXIT_GOOD
-                results.add(f"{name}: exit code {found.get('exit code')} {found.get('error', '')}", found)
-        for name in TRAINED:
-            if not options.only or f"{name}_steps" in options.only:
-                found = _tried(lambda name=name: trained(name, folder, options.target, options.steps), name)
-                good &= found.get("differing") == []
-                said = found.get("error") or f"{found['steps']} steps, differing: {found['differing'] or 'none'}"
-                results.add(f"{name}: {said}", found)
-    return EXIT_GOOD if good else EXIT_MISMATCH
+        for name in options.only or names:
+            found = results.tried(name, _run_of(name, Path(made), options), _said)
+            good &= found is None or _equal(found)
+    unfinished = results.finish()
+    return unfinished if good else EXIT_MISMATCH
 
 
-def _tried(run: Any, name: str) -> dict[str, Any]:
-    """What a run found, or its error: the runs after it are worth having all the same."""
-    try:
-        return run()
-    except ReproError as error:
-        return {"case": name, "error": str(error)}
+def _run_of(name: str, folder: Path, options: argparse.Namespace) -> Callable[[], dict[str, Any]]:
+    if name in bless.cases():
+        return lambda: verified(name, folder, options.target, options.record)
+    return lambda: trained(name.removesuffix("_steps"), folder, options.target, options.steps)
+
+
+def _equal(found: Mapping[str, Any]) -> bool:
+    return found["exit code"] == EXIT_GOOD if "exit code" in found else found["differing"] == []
+
+
+def _said(found: Mapping[str, Any]) -> str:
+    if "exit code" in found:
+        return f"{found['case']}: exit code {found['exit code']}"
+    return f"{found['case']}: {found['steps']} steps, differing: {found['differing'] or 'none'}"
 
 
 if __name__ == "__main__":

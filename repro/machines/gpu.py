@@ -26,6 +26,9 @@ class GpuMachine(Machine):
     """That come from memory in a cycle."""
     cache_bytes: int = 3000
     """That come from the second-level cache in a cycle."""
+    near_bytes: int = 128
+    """That a multiprocessor's shared memory gives its threads in a cycle: 32 banks of 4 bytes (CUDA C++ Programming
+    Guide, "Shared Memory" of compute capability 5.x and later)."""
     resident_bytes: int = 228 << 10
     """Of shared memory that all blocks on a multiprocessor have together."""
 

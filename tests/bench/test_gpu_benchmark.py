@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_device, gpu_golden
+from benchmarks import gpu, gpu_device, gpu_golden, gpu_results
 from benchmarks.gpu_cases import CASES, Case, gpt_step
 from benchmarks.gpu_device import Launcher, Loaded
 from repro.errors import ReproError
@@ -24,6 +24,7 @@ from repro.targets.gpu.driver import Driver, obstacle
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import Window
 from tests.targets.fake_cuda import FakeCuda
+from tests.targets.test_gpu_blocks import eager
 
 SMALL = {"layers": 1, "width": 16, "heads": 2, "tokens": 8, "batch": 2, "vocabulary": 11}
 
@@ -154,6 +155,95 @@ def test_every_call_of_a_step_is_timed() -> None:
     times = loaded.seconds(Counting())
     assert sorted(times) == list(range(len(made.program.kernels)))
     assert sum(sum(each) for each in times.values()) == sum(isinstance(step, Call) for step in walk(made.program.steps))
+
+
+class Rehearsed(gpu_device.Cuda):
+    """All of the benchmark but the device: PyTorch's memory on the host, our kernels interpreted, no time passes."""
+
+    def __init__(self) -> None:
+        self.torch = pytest.importorskip("torch")
+
+    @property
+    def name(self) -> str:
+        return "a rehearsal"
+
+    def tensor(self, data: Array) -> Any:
+        return self.torch.from_numpy(np.array(data))
+
+    def upload(self, data: Array) -> Any:
+        return self.tensor(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+
+    def empty(self, size: int) -> Any:
+        return self.torch.zeros(max(size, 16), dtype=self.torch.uint8)
+
+    def load(self, code: GpuKernel) -> Launcher:
+        run = Interpreted().load(code)
+        return lambda each, given: run(each, [a if isinstance(a, int) else a.numpy() for a in given])
+
+    def graph(self, run: Callable[[], object]) -> Callable[[], None]:
+        def replay() -> None:
+            run()
+
+        return replay
+
+    def seconds(self, run: Callable[[], object], repeats: int) -> float:
+        run()
+        return 1.0
+
+
+def _broken(*tensors: Any) -> Any:
+    raise RuntimeError("out of memory")
+
+
+def _rehearse(monkeypatch: pytest.MonkeyPatch, results: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """The benchmark's exit code, and what its file of results holds then."""
+    small = [_small(case) for case in CASES if case.name in ("linear", "exp")]
+    broken = Case("softmax", "", {"x": (4, 8)}, small[1].build, _broken)
+    monkeypatch.setattr(gpu, "CASES", [small[0], broken, small[1]])
+    monkeypatch.setattr(gpu, "GPT", SMALL)
+    monkeypatch.setattr(gpu, "Cuda", Rehearsed)
+    monkeypatch.setattr(gpu_device, "shaped", eager)
+    given = ["--rounds", "1", "--layers", "1", "--results", str(results), *words]
+    return gpu.main(given), list(map(json.loads, results.read_text().splitlines()))
+
+
+def test_a_rehearsal_of_all_that_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A case that fails loses nothing else; a second run finds what the first one left."""
+    code, lines = _rehearse(monkeypatch, tmp_path / "results.jsonl", "--no-step")
+    found = {line["case"]: line for line in lines}
+    assert code == 3 and list(found) == ["linear", "softmax", "exp"]
+    assert found["softmax"]["error"] == "RuntimeError: out of memory" and "failed: softmax" in capsys.readouterr().err
+    assert found["linear"]["bits"] and found["linear"]["largest difference of the largest"] < 1e-5
+    code, lines = _rehearse(monkeypatch, tmp_path / "results.jsonl", "--resume")
+    again = [line["case"] for line in lines[3:]]
+    step = "GPT step, 1 layers"
+    assert code == 3 and again == ["softmax", step, f"{step}: kernels", f"{step}: beside PyTorch"]
+    ours, kernels, beside = lines[4:]
+    roads = [row["road"] for row in kernels["seconds by kernel"]]
+    assert any(road.startswith("blocks") for road in roads), "no step over blocks of rows was timed"
+    assert abs(ours["first loss"] - beside["PyTorch's first loss"]) < 1e-3
+
+
+def test_nothing_begins_when_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results.jsonl"
+    results.touch()
+    assert _rehearse(monkeypatch, results, "--minutes", "0") == (3, [])
+    assert "no time for: linear, softmax, exp, GPT step" in capsys.readouterr().err
+
+
+def test_results_of_another_device_or_code_are_no_results(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    gpu_results.Results(file, {"device": "one"}).add("", {"case": "a"})
+    file.write_text(file.read_text() + '{"case": "b", "cut sh')
+    gpu_results.Results(file, {"device": "two"}).add("", {"case": "c"})
+    gpu_results.Results(file, {"device": "one", "code": "another"}).add("", {"case": "d"})
+    assert list(gpu_results.Results(file, {"device": "one"}, resume=True).known) == ["a"]
+    assert list(gpu_results.Results(file, {"device": "two"}, resume=True).known) == ["c"]
+    assert not gpu_results.Results(file, {"device": "one"}).known
 
 
 def test_golden_bits_on_a_target(tmp_path: Path) -> None:

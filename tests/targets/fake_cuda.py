@@ -16,7 +16,7 @@ from repro.ir.types import Array
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets.gpu.interpreter.grid import decoded, launch
 from repro.targets.gpu.interpreter.memory import Window
-from repro.targets.gpu.launch import Launch
+from repro.targets.gpu.launch import PLAIN_SHARED, Launch
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS = 1, 2, 218, 500, 700
 BASE = 0x7F00_0000_0000
@@ -49,6 +49,8 @@ class FakeCuda:
         self.allocations: dict[int, Array] = {}
         self.modules: dict[int, str] = {}
         self.functions: dict[int, tuple[str, str]] = {}
+        self.asked: dict[int, int] = {}
+        """Dynamic shared memory that functions may be given, in bytes."""
         self.graphs: dict[int, list[tuple[str, Launch, list[int]]]] = {}
         self.captured: list[tuple[str, Launch, list[int]]] | None = None
         self.sticky = 0
@@ -185,7 +187,8 @@ class FakeCuda:
         del self.modules[module.value]
 
     def _cuFuncSetAttribute(self, function: Any, attribute: int, value: int) -> None:
-        assert attribute == 8 and 48 << 10 < value <= 166912
+        assert attribute == 8 and 0 < value <= 166912
+        self.asked[function.value] = value
 
     def _cuLaunchKernel(self, function: Any, *rest: Any) -> int:
         gx, gy, gz, bx, by, bz, shared, _, addresses, extra = rest
@@ -193,6 +196,8 @@ class FakeCuda:
         text, symbol = self.functions[function.value]
         count = len(decoded(text)[symbol].parameters)
         assert len(addresses) == count
+        if decoded(text)[symbol].shared_bytes + shared > PLAIN_SHARED and self.asked.get(function.value, 0) < shared:
+            return INVALID_VALUE
         values = [ctypes.c_uint64.from_address(addresses[n]).value for n in range(count)]
         work = (text, Launch(symbol, gx, bx, shared), values)
         if self.captured is not None:

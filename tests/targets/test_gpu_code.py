@@ -27,6 +27,7 @@ from repro.ir.types import BOOL, F16, F32, F64, I8, I32, I64, U64, DType
 from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, choice, contraction, emit, plain, rows
 from repro.targets.gpu.access import access
+from repro.targets.gpu.launch import PLAIN_SHARED
 from repro.targets.gpu.presence import mask_bytes
 from repro.targets.gpu.share import dealt
 from repro.targets.gpu.tiles import SINGLE, Plan, Tile
@@ -34,7 +35,7 @@ from tests.targets.native import differences, same
 from tests.targets.on_gpu import check_gpu, run_gpu
 from tests.targets.test_contraction_tiles import convolution, filled, matmul, weight_gradient
 
-SMALL, TALL, WIDE, DOUBLE = Tile(4, 4, 16), Tile(8, 8, 16), Tile(8, 16, 8), Tile(4, 4, 8)
+SMALL, TALL, WIDE, DOUBLE = Tile(4, 4, 16), Tile(8, 8, 16, registers=128), Tile(8, 16, 8), Tile(4, 4, 8)
 
 
 def tiled(kernel: Kernel, tile: Tile = SMALL, panels: int | None = None) -> GpuKernel:
@@ -111,7 +112,11 @@ def test_conditions_of_few_and_of_many_classes(taps: int, size: int, separated: 
     check_gpu(kernel, filled(kernel), tiled(kernel))
 
 
-@pytest.mark.parametrize("tile", SINGLE, ids=lambda tile: f"{tile.block[0]}x{tile.block[1]}")
+def _named(tile: Tile) -> str:
+    return "x".join(map(str, (*tile.own, *tile.block, tile.depth)))
+
+
+@pytest.mark.parametrize("tile", SINGLE, ids=_named)
 def test_every_tile_gives_the_bits(tile: Tile) -> None:
     m, n = (size + 5 for size in tile.block)
     for left, right in ((False, False), (True, True)):
@@ -120,8 +125,24 @@ def test_every_tile_gives_the_bits(tile: Tile) -> None:
         assert found is not None
         if all(access(Plan(found, tile, 1), side).even(Plan(found, tile, 1), side) for side in (0, 1)):
             check_gpu(kernel, filled(kernel), tiled(kernel, tile))
-    whole = matmul(2 * tile.block[0], tile.block[1], 32)
+    whole = matmul(2 * tile.block[0], tile.block[1], 2 * tile.depth)
     check_gpu(whole, filled(whole), tiled(whole, tile))
+
+
+def test_steps_that_need_much_shared_memory_are_given_it_at_the_launch() -> None:
+    """The last of the tiles above asks for it; what may be declared is not asked for."""
+    kernel = matmul(256, 256, 64)
+    (large,), (small,) = (tiled(kernel, tile).launches for tile in (Tile(8, 16, 16), WIDE))
+    assert PLAIN_SHARED < large.shared_bytes < SM_80.shared_bytes and small.shared_bytes == 0
+
+
+def test_a_grid_of_few_blocks_leaves_threads_more_registers() -> None:
+    """What the assembler may take follows from the blocks that a multiprocessor is to hold."""
+    bounds = [
+        int(found[1]) if (found := re.search(r"\.minnctapersm (\d+)", tiled(kernel, TALL).ptx)) else 1
+        for kernel in (matmul(1024, 1024, 64), matmul(4096, 4096, 64))
+    ]
+    assert bounds == [1, 2]
 
 
 PATCHES = Tile(8, 12, 16, (2, 1))
@@ -147,17 +168,18 @@ def test_masks_of_a_threads_lines(size: int, channels: int, panels: int | None, 
     check_gpu(kernel, arrays, tiled(kernel, PATCHES, panels))
 
 
-def patches_gradient(channels: int, filters: int, height: int, width: int) -> Kernel:
-    """Of a weight: out[f, (c, i, j)] <- sum over two images and their pixels, 3 x 3 taps, padding absent."""
+def patches_gradient(channels: int, filters: int, height: int, width: int, images: int = 2, panel: int = 100) -> Kernel:
+    """Of a weight: out[f, (c, i, j)] <- sum over images and their pixels, 3 x 3 taps, padding absent; panels are whole
+    rows of pixels, as many as `panel` terms hold."""
     f, c, i, j = ix.axis(0, filters), ix.axis(1, channels), ix.axis(2, 3), ix.axis(3, 3)
-    n, y, x = ix.axis(4, 2), ix.axis(5, height), ix.axis(6, width)
+    n, y, x = ix.axis(4, images), ix.axis(5, height), ix.axis(6, width)
     row, column = ix.add(y, i, ix.number(-1)), ix.add(x, j, ix.number(-1))
     inside = ix.both(ix.inside(row, height), ix.inside(column, width))
-    gradient = load(F32, 0, ix.linear((n, f, y, x), (2, filters, height, width)))
-    patch = load(F32, 1, ix.linear((n, c, row, column), (2, channels, height, width)), inside)
-    panel = max(1, 100 // width) * width
-    value = reduce("fma", Chain(panel, 8), [n, y, x], [gradient, patch], inside)
-    sizes = (2 * filters * height * width, 2 * channels * height * width)
+    gradient = load(F32, 0, ix.linear((n, f, y, x), (images, filters, height, width)))
+    patch = load(F32, 1, ix.linear((n, c, row, column), (images, channels, height, width)), inside)
+    chain = Chain(max(1, panel // width) * width, 8)
+    value = reduce("fma", chain, [n, y, x], [gradient, patch], inside)
+    sizes = (images * filters * height * width, images * channels * height * width)
     buffers = tuple(BufferParameter(F32, elements, False) for elements in sizes)
     store = Store(2, ix.linear((f, c, i, j), (filters, channels, 3, 3)), value)
     return Kernel((*buffers, BufferParameter(F32, filters * channels * 9, True)), (), (f, c, i, j), 0, (store,))

@@ -15,7 +15,7 @@ from repro.targets.gpu import GpuKernel, choice, emit, gate, plain
 from repro.targets.gpu.ptxas import assemble, installed
 from repro.targets.gpu.sass import counts, hottest_loop
 from tests.targets.test_contraction_tiles import convolution, matmul
-from tests.targets.test_gpu_code import SMALL, norm, sums, tiled
+from tests.targets.test_gpu_code import SMALL, norm, patches_gradient, sums, tiled
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,11 @@ from tests.targets.test_gpu_code import SMALL, norm, sums, tiled
         ("fma.rz.f32 %r1, %r2, %r3, %r4;", "directed"),
         ("atom.global.add.f32 %r1, [%rd1], %r2;", "atomic"),
         ("red.global.add.f32 [%rd1], %r2;", "atomic"),
+        ("@%p1 atom.global.max.u32 %r1, [%rd1], %r2;", "atomic"),
+        ("red.shared.or.b32 [%rd1], %r2;", "atomic"),
+        ("add.f32x2 %rd1, %rd2, %rd3;", "without a rounding"),
+        ("mul.bf16x2 %r1, %r2, %r3;", "without a rounding"),
+        ("add.rz.f32x2 %rd1, %rd2, %rd3;", "directed"),
         ("fma.rn.f32 %r1, %r2, %r3, %r4;", "and the kernel none"),
         ("call.uni (retval0), __nv_expf, (param0);", "which is not in it"),
     ],
@@ -82,6 +87,10 @@ HOT = {
     "few channels": convolution(
         images=32, channels=64, size=56, filters=64, taps=3, stride=1, pad=1, pixels_are_rows=False
     ),
+    "few pixels": convolution(
+        images=32, channels=128, size=16, filters=128, taps=3, stride=1, pad=1, pixels_are_rows=False
+    ),
+    "patches' gradient": patches_gradient(64, 128, 56, 56, images=32, panel=512),
     "odd rows": matmul(8192, 50257, 768),
     "odd rows' gradient": matmul(768, 50257, 8192, left=True),
     "norm": norm(8192, 768, along=True),
@@ -115,6 +124,15 @@ def test_instructions_of_f64_are_counted(ptxas: str) -> None:
         code = plain.emit(Kernel(buffers, (), (ix.axis(0, 64),), 0, (Store(1, ix.axis(0, 64), value),)), SM_80)
         found = counts(assemble(code.ptx, ptxas).cubin, code.launches[0].symbol)
         assert found.f64 == expected and found.others > 5
+
+
+def test_the_gradient_of_few_filters_is_nearly_so(ptxas: str) -> None:
+    """Of 64: an element of a patch is read for 64 outputs alone, and asks each time whether it is there."""
+    kernel = patches_gradient(64, 64, 56, 56, images=32, panel=512)
+    made = assemble(emit(kernel, SM_80).ptx, ptxas, "sm_90")
+    assert all(used.spill_stores == 0 for used in made.entries.values())
+    loop = max((hottest_loop(made.cubin, entry) for entry in made.entries), key=lambda found: found.fma if found else 0)
+    assert loop is not None and 0.88 <= loop.share
 
 
 @pytest.mark.parametrize("chip", ["sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])

@@ -125,7 +125,7 @@ def _tiles(f: Function, kernel: Kernel, chosen: Tiled, threads: int, first: int,
 
     def block(at: Val, _: list[Val]) -> Sequence[Val]:
         seat = Seat(f.add(at, group), plan.tile.threads, steps.text)
-        Block(GpuBody(f, kernel, machine, seat=seat), kernel, plan).emit()
+        Block(GpuBody(f, kernel, machine, seat=seat), kernel, plan, machine).emit()
         f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
         return ()
 

@@ -1,7 +1,8 @@
 """Which tile a contraction is run in, and how many shares K is cut into: the plan with the least cost.
 
 The cost is in cycles, by integers: the instructions that the busiest scheduler of the chip issues, counted from the
-plan, and what it waits.
+plan, or the bytes that its shared memory or the chip's second-level cache gives, whichever takes longest, and what a
+scheduler waits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel, Load
 from repro.machines import GpuMachine
 from repro.targets.gpu.access import Access, access
-from repro.targets.gpu.launch import PLAIN_SHARED
 from repro.targets.gpu.presence import mask_bytes
 from repro.targets.gpu.separation import separate
 from repro.targets.gpu.share import dealt
@@ -53,8 +53,8 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     for tile in tiles:
         ways = [access(Plan(contraction, tile, 1), side) for side in (0, 1)]
         for made in _splits(contraction, tile, machine):
-            even = all(way.even(made, side) for side, way in enumerate(ways))
-            if even and made.workspace_bytes <= WORKSPACE and _shared_bytes(made, ways) <= PLAIN_SHARED:
+            even = all(way.even(made, side) for side, way in enumerate(ways)) and not _crowded(made, ways)
+            if even and made.workspace_bytes <= WORKSPACE and shared_bytes(made, ways) <= machine.shared_bytes:
                 costs.append((_cost(made, ways, machine), len(costs), made))
     return min(costs)[2]
 
@@ -82,7 +82,15 @@ def _splits(contraction: Contraction, tile: Tile, machine: GpuMachine) -> list[P
     return [Plan(contraction, tile, count) for count in counts]
 
 
-def _shared_bytes(made: Plan, ways: Sequence[Access]) -> int:
+def _crowded(made: Plan, ways: Sequence[Access]) -> bool:
+    """Whether a thread would have more to keep than registers: many chains to their end, chunks of terms of both
+    operands, and what it copies of a long step."""
+    tile = made.tile
+    many = math.prod(tile.own) * tile.depth > 1024 and math.prod(tile.own) >= 128
+    return many and made.panels == 1 and all(way.terms_beside for way in ways)
+
+
+def shared_bytes(made: Plan, ways: Sequence[Access]) -> int:
     """Two steps, tables of terms, and masks."""
     dealings = [dealt(made, side, way) for side, way in enumerate(ways)]
     steps = sum(dealing.elements for dealing in dealings) * made.contraction.reduce.dtype.bytes
@@ -98,15 +106,27 @@ def _cost(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:
     blocks = -(-made.grid // machine.multiprocessors)
     warps = -(-blocks * math.prod(tile.warps) // machine.schedulers)
     joining = 0 if made.splits == 1 else LAUNCH + made.totals // 512
-    return warps * warp + steps * STALL + joining
+    near = blocks * steps * tile.threads * _reads(made) * 16 // machine.near_bytes
+    far = made.grid * steps * _step_bytes(made) // machine.cache_bytes
+    return max(warps * warp, near, far) + steps * STALL + joining
+
+
+def _reads(made: Plan) -> int:
+    """Of shared memory, 16 bytes each, of a thread in a step. A value that several threads of a warp read is given to
+    each of them."""
+    return sum(made.tile.own) * made.tile.depth // made.chunk
+
+
+def _step_bytes(made: Plan) -> int:
+    """That a block brings in a step, from the second-level cache at most: memory gives the same bytes for any tile."""
+    return sum(made.tile.block) * made.tile.depth * made.contraction.reduce.dtype.bytes
 
 
 def instructions(made: Plan, ways: Sequence[Access]) -> int:
     """Of a thread in a step: fma, reads of shared memory, and bringing the next step."""
     tile = made.tile
-    reads = sum(tile.own) * tile.depth // made.chunk
     brought = sum(_brought(made, side, way) for side, way in enumerate(ways))
-    return math.prod(tile.own) * tile.depth + reads + brought + STEP
+    return math.prod(tile.own) * tile.depth + _reads(made) + brought + STEP
 
 
 def _brought(made: Plan, side: int, way: Access) -> int:

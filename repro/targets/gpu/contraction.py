@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from repro.ir.loops import Kernel
 from repro.ir.types import I32, I64
 from repro.machines import GpuMachine
-from repro.targets.gpu.access import access
+from repro.targets.gpu import choice
+from repro.targets.gpu.access import Access, access
 from repro.targets.gpu.body import Entry, GpuBody, assemble, barrier
 from repro.targets.gpu.finish import Finish, is_long
 from repro.targets.gpu.joining import joining_entry
-from repro.targets.gpu.launch import GpuKernel, Launch
+from repro.targets.gpu.launch import PLAIN_SHARED, GpuKernel, Launch
 from repro.targets.gpu.operand import Operand
 from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.share import Step
-from repro.targets.gpu.tiles import Plan
+from repro.targets.gpu.tiles import MOST_REGISTERS, Plan
 from repro.targets.gpu.totals import PanelTotals, Totals
 from repro.targets.llvm import scalars
 from repro.targets.llvm.kernel import symbol
@@ -33,13 +34,13 @@ from repro.targets.llvm.text import Function, Val, integer
 def emit(kernel: Kernel, plan: Plan, machine: GpuMachine) -> GpuKernel:
     """The code of a kernel in tiles."""
     f = Function()
-    made = Block(GpuBody(f, kernel, machine), kernel, plan)
+    made = Block(GpuBody(f, kernel, machine), kernel, plan, machine)
     made.emit()
     f.line("ret void")
     threads = plan.tile.threads
     resident = machine.register_file // ((made.registers + 1) // 8 * 8 * threads)
     entries = [Entry(symbol(kernel), f, threads, resident)]
-    launches = [Launch(symbol(kernel), plan.grid, threads)]
+    launches = [Launch(symbol(kernel), plan.grid, threads, made.dynamic_bytes)]
     if plan.splits > 1:
         entry, launch = joining_entry(kernel, plan, machine)
         entries.append(entry)
@@ -56,33 +57,43 @@ def small(value: int) -> Val:
 class Block:
     """The code of one block of threads."""
 
-    def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan) -> None:
-        self.body, self.f, self.kernel, self.plan = body, body.f, kernel, plan
+    def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan, machine: GpuMachine) -> None:
+        self.body, self.f, self.kernel, self.plan, self.machine = body, body.f, kernel, plan, machine
         self.reduce, self.dtype = plan.contraction.reduce, plan.contraction.reduce.dtype
         ways = [access(plan, side) for side in (0, 1)]
         self.groups = (ways[0].group(plan), ways[1].group(plan))
         outputs = Outputs(body, plan, self.groups)
         self.split = outputs.split
         body.hoist(self.reduce.children, outputs.scope)
-        self.sides = [Operand(body, plan, side, ways[side], outputs) for side in (0, 1)]
+        self.registers = self._registers(ways)
+        spare = self.registers == MOST_REGISTERS
+        self.sides = [Operand(body, plan, side, ways[side], outputs, spare=spare) for side in (0, 1)]
         self.tables = [side.table for side in self.sides if side.table is not None]
         self.copied = any(side.copies is not None for side in self.sides)
         self.bytes = sum(side.share.bytes for side in self.sides)
         """Of shared memory, for one step of both operands."""
+        large = choice.shared_bytes(plan, ways) > PLAIN_SHARED
+        self.dynamic_bytes = 2 * self.bytes if large and body.seat is None else 0
+        """Of shared memory that is given at the launch: all steps, where there is more than may be declared."""
         self.steps = "@steps" if body.seat is None else body.seat.steps
-        if body.seat is None:
+        if self.dynamic_bytes:
+            self.f.declared["@steps = external addrspace(3) global [0 x i8], align 16"] = None
+        elif body.seat is None:
             self.f.declared[f"@steps = internal addrspace(3) global [{2 * self.bytes} x i8] undef, align 16"] = None
         self.outputs = plan.tile.rows * plan.tile.columns
         self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
 
-    @property
-    def registers(self) -> int:
+    def _registers(self, ways: Sequence[Access]) -> int:
         """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of
-        their own, one is computed on its way, or much is done with a total, there is more to keep than usual."""
-        ways, tile = [side.access for side in self.sides], self.plan.tile
+        their own, one is computed on its way, or much is done with a total, there is more to keep than usual. A grid of
+        few blocks leaves each of them as many as there are."""
+        tile = self.plan.tile
         apart = any(way.by_term and way.separation is not None and way.separation.line_stride is None for way in ways)
         computed = any(way.separation is None for way in ways) or is_long(self.kernel, self.reduce)
-        return tile.crowded if apart or computed or all(way.terms_beside for way in ways) else tile.registers
+        most = tile.crowded if apart or computed or all(way.terms_beside for way in ways) else tile.registers
+        machine = self.machine
+        together = -(-self.plan.grid // machine.multiprocessors) * tile.threads
+        return max(most, min(MOST_REGISTERS, machine.register_file // together // 8 * 8))
 
     # the run through K ──────────────────────────────────────────────────────────────────────────────
 

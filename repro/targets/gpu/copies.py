@@ -16,7 +16,6 @@ from repro.targets.gpu.presence import Presence
 from repro.targets.gpu.separation import Separation
 from repro.targets.gpu.share import Share, Step
 from repro.targets.gpu.term_table import TermTable
-from repro.targets.gpu.tiles import MOST_REGISTERS
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
 from repro.targets.llvm.text import Val, element, integer
@@ -47,6 +46,8 @@ class Copies:
         presence: Presence,
         table: TermTable | None,
         outer: Scope,
+        *,
+        spare: bool,
     ) -> None:
         self.body, self.f, self.share, self.separation, self.table = body, body.f, share, separation, table
         self.presence, self.bytes = presence, share.wide * share.dtype.bytes
@@ -63,7 +64,6 @@ class Copies:
             self.apart = share.lines > 1
         else:
             rest = self.body.value(separation.line, outer)
-            spare = share.plan.tile.registers == MOST_REGISTERS
             apart = spare and share.lines > 2 and share.apart * stride * share.dtype.bytes >= NEAR
             own = share.own_lines if apart else share.own_lines[:1]
             self.apart = apart or presence.absent is not None
@@ -107,7 +107,7 @@ class Copies:
         at = [f.add(f.add(step.start, share.ahead), integer(number, I32)) for number in range(count)]
         if self.table is None:
             return [(self._strided(each), None, share.exists(each, step)) for each in at]
-        entries = self.table.read(f.add(step.slot, share.ahead), count)
+        entries = self.table.read(step.slot, share.ahead, count)
         return [
             (offset, word, share.exists(each, step) if word is None else None)
             for each, (offset, word) in zip(at, entries, strict=True)

@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 from repro.errors import EXIT_INCOMPLETE, ReproError
-from repro.targets.gpu.launch import PLAIN_SHARED
 
 LIBRARIES = ("libcuda.so.1", "libcuda.so")
 OLDEST = (8, 0)
@@ -208,7 +207,7 @@ class Driver:
 
     def function(self, module: Any, symbol: str, shared_bytes: int) -> Any:
         found = self._made("cuModuleGetFunction", c_void_p(), module, symbol.encode())
-        if shared_bytes > PLAIN_SHARED:
+        if shared_bytes:  # whatever the entry declares comes on top of it
             self.call("cuFuncSetAttribute", found, _MAX_DYNAMIC_SHARED, shared_bytes)
         return found
 

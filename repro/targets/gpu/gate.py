@@ -1,7 +1,7 @@
 """What no PTX of ours may hold. Every kernel passes here before its code leaves the compiler.
 
 The contract rounds each operation once. In PTX that is the `.rn` forms: a bare `add.f32` or `mul.f32` may be fused by
-the assembler, `.approx` and `.full` are not correctly rounded, `.ftz` flushes subnormals, and atomics on floats add in
+the assembler, `.approx` and `.full` are not correctly rounded, `.ftz` flushes subnormals, and atomics take effect in
 the order in which threads come. An fma stands only where the kernel has one, and as often as the optimised LLVM code
 has one: instruction selection makes none of its own.
 """
@@ -15,12 +15,12 @@ from repro.ir.loops import Apply, Kernel, Reduce
 from repro.ir.types import F32, F64, DType
 
 _FORBIDDEN: tuple[tuple[str, str], ...] = (
-    (r"\b(atom|red)\b.*\.(f16|f16x2|bf16|f32|f64)\b", "an atomic on floats"),
+    (r"(?<![\w.])(atom|red|multimem)\.", "an atomic"),
     (r"\.approx", "an approximate instruction"),
     (r"\.full", "a division that is not correctly rounded"),
     (r"\.ftz", "an instruction that flushes subnormals"),
-    (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)(\.sat)?\.f(16|16x2|32|64)\b", "an operation without a rounding of its own"),
-    (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)\.(rz|rm|rp)\.f(16|32|64)\b", "a directed rounding"),
+    (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)(\.sat)?\.b?f(16|32|64)", "an operation without a rounding of its own"),
+    (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)\.(rz|rm|rp)\b", "a directed rounding"),
     (r"\b(ex2|lg2|sin|cos|tanh|rsqrt)\.", "a hardware approximation"),
 )
 _ROUNDED = re.compile(r"\b(?:fma|mad)\.rn\.(f32|f64)\b")

@@ -27,7 +27,10 @@ from repro.targets.llvm.text import Val, element, integer
 class Operand:
     """The rows' (side 0) or the columns' (side 1) operand of one block."""
 
-    def __init__(self, body: GpuBody, plan: Plan, side: int, access: Access, outputs: Outputs) -> None:
+    def __init__(
+        self, body: GpuBody, plan: Plan, side: int, access: Access, outputs: Outputs, *, spare: bool = False
+    ) -> None:
+        """`spare`: a thread has registers to keep more than it must."""
         self.body, self.f, self.plan, self.side = body, body.f, plan, side
         contraction = plan.contraction
         self.term, self.reduce = contraction.terms[side], contraction.reduce
@@ -43,7 +46,7 @@ class Operand:
         else:
             presence = Presence(body, share, separation, outputs)
             self.table = TermTable(body, plan, side, separation, presence, outputs) if separation.tabled else None
-            self.copies = Copies(body, share, separation, presence, self.table, outputs.scope)
+            self.copies = Copies(body, share, separation, presence, self.table, outputs.scope, spare=spare)
         self.base = body.f.scaled(outputs.origins[side], share.stride if access.terms_beside else 1)
 
     # bringing a step ────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from repro.targets.gpu.separation import Separation
 from repro.targets.gpu.tiles import Plan
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
-from repro.targets.llvm.text import Function, Val, integer
+from repro.targets.llvm.text import Val, integer
 
 
 def table_words(separation: Separation) -> int:
@@ -67,22 +67,18 @@ class TermTable:
     def _address(self, place: Val) -> str:
         return self.f.let(f"getelementptr inbounds i32, ptr addrspace(3) {self.name}, {place.typed}", I64).text
 
-    def read(self, slot: Val, count: int) -> list[tuple[Val, Val | None]]:
-        """Offsets (i64) and words of so many terms, from a slot on that is a multiple of their count."""
+    def read(self, slot: Val, ahead: Val, count: int) -> list[tuple[Val, Val | None]]:
+        """Offsets (i64) and words of so many terms, from `ahead` places behind a slot on, a multiple of their count."""
         f = self.f
+        # what is the same in every step is added to the table's own address: the chip's is then one shifted sum
+        own, far = self._address(f.scaled(ahead, self.words)), f.scaled(slot, 4 * self.words)
+        first = f.let(f"getelementptr inbounds i8, ptr addrspace(3) {own}, {far.typed}", I64).text
         together = min(count * self.words, 4)
         kind, values = f"<{together} x i32>", list[Val]()
-        for first in range(0, count * self.words, together):
-            # counted in runs of what is read at once: the chip's address is then one shifted sum
-            at = f.add(_divided(f, slot, together // self.words), integer(first // together, I32))
-            place = f.let(f"getelementptr inbounds {kind}, ptr addrspace(3) {self.name}, {at.typed}", I64).text
+        for at in range(0, count * self.words, together):
+            place = f.let(f"getelementptr inbounds i32, ptr addrspace(3) {first}, i64 {at}", I64).text
             run = f.let(f"load {kind}, ptr addrspace(3) {place}, align {4 * together}", I32, together).text
             values += [f.let(f"extractelement {kind} {run}, i64 {lane}", I32) for lane in range(together)]
         offsets = [scalars.convert(f, value, I64) for value in values[:: self.words]]
         words = [Val(value.text, U32) for value in values[1::2]] if self.words == 2 else [None] * count
         return list(zip(offsets, words, strict=True))
-
-
-def _divided(f: Function, value: Val, by: int) -> Val:
-    """A multiple of a power of two, divided by it."""
-    return value if by == 1 else f.let(f"lshr exact {value.typed}, {by.bit_length() - 1}", value.dtype)

@@ -51,18 +51,15 @@ class Tile:
 
 
 SINGLE = (
-    Tile(8, 16, 8),
-    Tile(8, 16, 8, (4, 1)),
-    Tile(8, 16, 8, (2, 2)),
+    *(Tile(8, 16, depth, warps) for depth in (8, 16) for warps in ((4, 2), (4, 1), (2, 2))),
     Tile(8, 12, 16, (4, 1)),
     Tile(8, 12, 16, (2, 2)),
     Tile(8, 12, 16, (2, 1)),
     Tile(8, 8, 16, registers=128),
-    Tile(8, 8, 16, (4, 1), registers=128, crowded=168),
-    Tile(8, 8, 16, (2, 2), registers=128, crowded=168),
-    Tile(8, 8, 16, (2, 1), registers=128, crowded=168),
-    Tile(8, 4, 16, (2, 1), registers=96, crowded=128),
-    Tile(4, 4, 16, (2, 1), registers=80, crowded=128),
+    *(Tile(8, 8, 16, warps, registers=128, crowded=168) for warps in ((4, 1), (2, 2), (2, 1))),
+    *(Tile(8, 8, 32, warps, registers=168, crowded=168) for warps in ((4, 2), (4, 1), (2, 2), (2, 1))),
+    *(Tile(8, 4, depth, (2, 1), registers=96, crowded=128) for depth in (16, 32)),
+    *(Tile(4, 4, depth, (2, 1), registers=80, crowded=128) for depth in (16, 32)),
 )
 DOUBLE = (Tile(4, 4, 8, registers=128),)
 """Chips for graphics have few f64 units, and the others half as many as for f32: operands never are the limit."""

@@ -1,0 +1,112 @@
+"""What the GPU's benchmarks find, kept as it is found: a device may be there for minutes alone.
+
+Each result is a line of JSON in a file, written when it is there. A run that is cut short keeps what it has; with
+`--resume` the next one leaves out what the file holds of the same device and the same code, and `--minutes` lets
+nothing new begin after that time. What fails is a line too, and does not keep what follows from running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("repro", "passes", "benchmarks")
+"""Folders that decide what is measured."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Those of every benchmark here."""
+    parser.add_argument("--results", type=Path, metavar="FILE", help="add what is found, a line each, as it is found")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what FILE holds already, of this device and this code"
+    )
+    parser.add_argument("--minutes", type=float, metavar="N", help="begin nothing new after so many minutes")
+
+
+def code_digest() -> str:
+    """sha256 (hex) of the sources that are measured."""
+    found = hashlib.sha256()
+    for path in sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py")):
+        found.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+class Results:
+    """`add` and `tried` say a line of progress each; `about` is what every line of the file holds besides."""
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        about: Mapping[str, Any] | None = None,
+        resume: bool = False,
+        minutes: float | None = None,
+    ) -> None:
+        self.path, self.about = path, {"code": code_digest(), **(about or {})}
+        self.end = None if minutes is None else time.monotonic() + 60 * minutes
+        self.failed: list[str] = []
+        self.left: list[str] = []
+        self.known = {line["case"]: line for line in self._lines() if self._same(line)} if resume else {}
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Of the file; one that was cut short, as the last may be, is left out."""
+        if self.path is None or not self.path.exists():
+            return []
+        found: list[dict[str, Any]] = []
+        for line in self.path.read_text().splitlines():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return found
+
+    def _same(self, line: Mapping[str, Any]) -> bool:
+        return "error" not in line and all(line.get(key) == value for key, value in self.about.items())
+
+    def add(self, what: str, document: Mapping[str, Any]) -> None:
+        sys.stderr.write(f"{what}\n")
+        if self.path is not None:
+            begun = self.path.exists() and not self.path.read_bytes().endswith(b"\n") and self.path.stat().st_size
+            with self.path.open("a") as file:
+                file.write(("\n" if begun else "") + json.dumps({**self.about, **document}) + "\n")
+
+    def tried(
+        self, name: str, run: Callable[[], dict[str, Any]], said: Callable[[dict[str, Any]], str]
+    ) -> dict[str, Any] | None:
+        """What a run finds, or what was found before; None where it failed, or there is no time left to begin it."""
+        if name in self.known:
+            sys.stderr.write(f"{name}: found before\n")
+            return self.known[name]
+        if self.end is not None and time.monotonic() > self.end:
+            self.left.append(name)
+            return None
+        start = time.monotonic()
+        try:
+            found = {"case": name, **run(), "wall seconds": time.monotonic() - start}
+        except Exception as error:  # whatever it is, what comes after it is worth having
+            self.failed.append(name)
+            self.add(f"{name}: {type(error).__name__}: {error}", _failure(name, error))
+            return None
+        self.add(said(found), found)
+        return found
+
+    def finish(self) -> int:
+        """Says what failed and what is left; the exit code so far."""
+        if self.failed:
+            sys.stderr.write(f"failed: {', '.join(self.failed)}\n")
+        if self.left:
+            sys.stderr.write(f"no time for: {', '.join(self.left)}; again with --resume\n")
+        return EXIT_INCOMPLETE if self.failed or self.left else EXIT_GOOD
+
+
+def _failure(name: str, error: Exception) -> dict[str, Any]:
+    return {"case": name, "error": f"{type(error).__name__}: {error}", "at": traceback.format_exc().splitlines()[-12:]}
