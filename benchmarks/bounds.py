@@ -26,7 +26,7 @@ from rich.table import Table
 
 import repro
 from benchmarks.elementary import HERE, Run, executable, ours, seconds
-from repro.ir.loops import apply, const
+from repro.ir.expressions import apply, const
 from repro.ir.types import F32, Array
 from repro.runtime.session import CpuExecutable
 

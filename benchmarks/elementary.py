@@ -33,7 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 from passes.schedule import schedule
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Store, load
+from repro.ir.expressions import Axis, Expr, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import PARAMETER, Buffer, Call, Program
 from repro.ir.types import F32, I64, Array
 from repro.machines import CPUS, Machine

@@ -22,7 +22,8 @@ from rich.table import Table
 from benchmarks.gpu_cases import CASES, GPT, convolution_step, gpt_step
 from repro.ir import index as ix
 from repro.ir.contraction import find
-from repro.ir.loops import BufferParameter, Expr, Kernel, Rarely, Store, apply, const, load
+from repro.ir.expressions import Expr, Rarely, apply, const, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import Call, Program, RowBlocks, walk
 from repro.ir.types import F32
 from repro.machines import SM_80

@@ -20,7 +20,8 @@ from passes.rename import rewritten
 from passes.sequences import bodies, by_first_use, renamed, touched, with_bodies
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find, tiled_offset
-from repro.ir.loops import TRUE, Axis, BufferParameter, Expr, Kernel, Load, Reduce, Scalar, Store, load, topological
+from repro.ir.expressions import TRUE, Axis, Expr, Load, Reduce, Scalar, load, topological
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import CONSTANT, PARAMETER, PREPARED, TEMPORARY, Buffer, Call, Program, Step, walk
 
 TileOrder = Callable[[Kernel], int | None]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from passes.rename import rewritten
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Axis, Expr, IndexOp, Reduce, Scalar, topological
+from repro.ir.expressions import Affine, Axis, Expr, IndexOp, Reduce, Scalar, topological
 from repro.ops.record import Nest
 
 SHORTEST_RUN = 16

@@ -17,7 +17,8 @@ from passes.merge import Elementwise, as_call, copy, elementwise, merge
 from passes.plan import plan
 from passes.sequences import by_first_use, renamed, touches
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Exact, Kernel, Store, apply, const, load, reduce
+from repro.ir.expressions import Exact, apply, const, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import OUTPUT, PARAMETER, TEMPORARY, Buffer, Call, Commit, Program, Step
 from repro.ir.types import BOOL, I64
 

@@ -16,8 +16,9 @@ from passes.rename import renumber_buffers, renumber_scalars, substitute
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.contraction import find
+from repro.ir.expressions import Expr, Load, Scalar, const, load, topological
 from repro.ir.graph import Graph, Node, Value, constant_array
-from repro.ir.loops import BufferParameter, Expr, Kernel, Load, Scalar, Store, const, load, topological
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import (
     CONSTANT,
     INPUT,

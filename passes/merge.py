@@ -13,7 +13,8 @@ from functools import cached_property
 
 from passes.rename import renumber_buffers, renumber_scalars, rewritten
 from repro.ir import index as ix
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Load, Reduce, Scalar, Store, load, topological
+from repro.ir.expressions import Axis, Expr, Load, Reduce, Scalar, load, topological
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import Buffer, Call
 
 MOST_EXPRESSIONS = 4000

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction
-from repro.ir.loops import Axis, Expr, IndexOp, Load, topological
+from repro.ir.expressions import Axis, Expr, IndexOp, Load, topological
 
 REPEATS = 2
 """Blocks of the other side that pack a term again, from which on it is computed before."""

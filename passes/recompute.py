@@ -23,7 +23,8 @@ from passes.earlier import Times, earlier
 from passes.plan import ALIGNMENT, plan, round_up
 from passes.sequences import Path, renamed, replaced, sequences, touched
 from repro.errors import ReproError
-from repro.ir.loops import Scalar, Store, topological
+from repro.ir.expressions import Scalar, topological
+from repro.ir.loops import Store
 from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, Step, walk
 from repro.ir.types import Array
 from repro.ir.work import operations

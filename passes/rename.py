@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Axis, Expr, IndexOp, Load, Scalar, topological
+from repro.ir.expressions import Affine, Axis, Expr, IndexOp, Load, Scalar, topological
 
 
 def rewritten(expressions: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[Expr]:

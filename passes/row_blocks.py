@@ -24,7 +24,8 @@ from passes.rename import rewritten
 from passes.sequences import Touched, bodies, by_first_use, renamed, touched_itself, touches, with_bodies
 from repro.ir import index as ix
 from repro.ir.contraction import find
-from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce, Scalar, Store, topological
+from repro.ir.expressions import Axis, Expr, Load, Reduce, Scalar, topological
+from repro.ir.loops import Kernel, Store
 from repro.ir.program import LOCAL, TEMPORARY, Call, Commit, Program, RowBlocks, Step, walk
 from repro.ir.types import I64
 

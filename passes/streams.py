@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from repro.ir.dependence import reads_its_output
-from repro.ir.loops import Apply, Axis, Kernel, Reduce
+from repro.ir.expressions import Apply, Axis, Reduce
+from repro.ir.loops import Kernel
 from repro.machines import Machine
 
 STREAMED_BYTES = 48 << 20

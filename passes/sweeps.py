@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 from repro.ir.dependence import reads_its_output
-from repro.ir.loops import Apply, Axis, Kernel, Lanes, Load, Reduce
+from repro.ir.expressions import Apply, Axis, Lanes, Load, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.machines import Machine
 

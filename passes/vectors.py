@@ -12,7 +12,8 @@ from functools import cached_property
 from passes.streams import burst
 from passes.sweeps import sweep
 from repro.ir import index as ix
-from repro.ir.loops import Apply, Axis, Exact, Expr, Kernel, Lanes, Load, Lookup, Reduce
+from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F64
 from repro.ir.work import iterations

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import product
 
 from passes.windows import Place, Window
-from repro.ir.loops import Axis
+from repro.ir.expressions import Axis
 from repro.machines import Machine
 
 IN_FLIGHT = 9

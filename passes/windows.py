@@ -16,7 +16,8 @@ from itertools import product
 from passes.rename import rewritten
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Affine, Apply, Axis, Const, Expr, Kernel, Load, Store, topological
+from repro.ir.expressions import Affine, Apply, Axis, Const, Expr, Load, topological
+from repro.ir.loops import Kernel, Store
 
 ROWS = 16
 """Rows that a unit should have at least, for whole register tiles."""

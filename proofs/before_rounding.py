@@ -16,7 +16,7 @@ from rich.table import Table
 
 from proofs.native import Elementwise
 from proofs.screens import SCREENS
-from repro.ir.loops import Apply, Expr, Rarely
+from repro.ir.expressions import Apply, Expr, Rarely
 from repro.ir.types import F32, F64, Array
 from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.elementary.value import Value, select

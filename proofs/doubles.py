@@ -27,7 +27,7 @@ from proofs.points import Draws
 from proofs.screens import SCREENS
 from repro.artifact.canonical import hex64
 from repro.errors import ReproError
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F64, Array
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS

@@ -20,7 +20,7 @@ from proofs.native import Elementwise, Scalars, elementwise_kernel
 from proofs.screens import SCREENS
 from proofs.verdict import function_bits, verdict
 from repro.errors import InternalError
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F32, F64, U32, Array
 from repro.machines import Machine
 from repro.numerics.elementary import FUNCTIONS

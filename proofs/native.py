@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from passes.schedule import schedule
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Store, load
+from repro.ir.expressions import Axis, Expr, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, Buffer, Call, Program
 from repro.ir.types import I64, Array, DType
 from repro.machines import Machine

@@ -31,7 +31,7 @@ from proofs.points import Draws
 from proofs.screens import SCREENS
 from proofs.verdict import verdict
 from repro.errors import ReproError
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import CANONICAL_NAN, F32, F64, U32, Array
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.numerics.elementary import BINARY_FUNCTIONS

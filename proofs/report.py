@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proofs.records import FOLDER
-from repro.ir.loops import Const, Expr, Load, Rarely, topological
+from repro.ir.expressions import Const, Expr, Load, Rarely, topological
 from repro.ir.types import F32, F64, DType
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
 from repro.numerics.interpret import argument

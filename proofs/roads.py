@@ -27,7 +27,7 @@ from proofs.exhaustive import CLASSES, Prover
 from proofs.native import elementwise_kernel
 from proofs.report import counted
 from repro.errors import ReproError
-from repro.ir.loops import Expr, Rarely
+from repro.ir.expressions import Expr, Rarely
 from repro.ir.types import F32
 from repro.machines import CPUS, Machine
 from repro.numerics import interpret

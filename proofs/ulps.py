@@ -9,7 +9,7 @@ from proofs import mpfr
 from proofs.double_double import Pair
 from proofs.mpfr import gmpy2
 from proofs.screens import Screen
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F32, F64, U64
 from repro.numerics.elementary.value import Value, select
 

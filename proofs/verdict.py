@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from proofs.double_double import Pair
 from proofs.screens import Screen
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F32, F64, U32
 from repro.numerics.elementary.value import Value, f64, select
 

@@ -17,7 +17,7 @@ from proofs.double_double import (
     two_sum,
 )
 from proofs.screens.tiny import TINY, odd_function
-from repro.ir.loops import apply
+from repro.ir.expressions import apply
 from repro.numerics.elementary import value
 from repro.numerics.elementary.value import Value, f64, fma, nearest_integer
 

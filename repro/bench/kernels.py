@@ -11,7 +11,8 @@ from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import match
 from repro.ir.contraction import find
 from repro.ir.describe import describe
-from repro.ir.loops import Kernel, Load, Reduce
+from repro.ir.expressions import Load, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.types import Array, to_storage
 from repro.ir.work import iterations, operations
 from repro.targets.cpu import target as cpu_target

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Chain, Expr, Kernel, Load, Reduce, topological
+from repro.ir.expressions import Axis, Chain, Expr, Load, Reduce, topological
+from repro.ir.loops import Kernel
 
 RUN = 64
 """Columns that are worth an item of their own: packing the rows anew for it costs little beside them."""

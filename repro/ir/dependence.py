@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Axis, Expr, Kernel, Load
+from repro.ir.expressions import Affine, Axis, Expr, Load
+from repro.ir.loops import Kernel
 
 
 def reads_its_output(kernel: Kernel) -> bool:

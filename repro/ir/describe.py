@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from repro.ir.contraction import find
-from repro.ir.loops import Kernel, Reduce
+from repro.ir.expressions import Reduce
+from repro.ir.loops import Kernel
 
 
 def describe(kernel: Kernel) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from repro.ir.loops import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp, Scalar, apply, const
+from repro.ir.expressions import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp, Scalar, apply, const
 from repro.ir.types import I64
 
 _UNBOUNDED = (-(1 << 62), 1 << 62)

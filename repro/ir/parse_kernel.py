@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from repro.ir.loops import (
+from repro.ir.expressions import (
     Affine,
     Apply,
     Axis,
-    BufferParameter,
     Chain,
     Exact,
     Expr,
     IndexOp,
-    Kernel,
     Lanes,
     Order,
     Scalar,
     Sequential,
-    Store,
     apply,
     const,
     load,
@@ -24,6 +21,7 @@ from repro.ir.loops import (
     rarely,
     reduce,
 )
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import BY_NAME, I64, DType
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from repro.ir.loops import Expr, Kernel, Reduce
+from repro.ir.expressions import Expr, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 
 

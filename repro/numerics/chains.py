@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from repro.ir.loops import Chain
+from repro.ir.expressions import Chain
 from repro.ir.types import Array
 from repro.numerics.numpy_fma import Hazard, fma_f32, fma_f64
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from repro.ir.loops import Chain, Exact, Lanes, Order, Sequential
+from repro.ir.expressions import Chain, Exact, Lanes, Order, Sequential
 from repro.ir.types import DType
 
 CONTRACT_VERSION = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from repro.ir.loops import Expr, apply, const, convert
+from repro.ir.expressions import Expr, apply, const, convert
 from repro.ir.types import F64, DType
 from repro.numerics.elementary.value import literal
 from repro.numerics.narrow_formats import NARROW

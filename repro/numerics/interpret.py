@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from repro.ir.expressions import Affine, Apply, Const, Expr, IndexOp, Lookup, Rarely, load
 from repro.ir.index import number
-from repro.ir.loops import Affine, Apply, Const, Expr, IndexOp, Lookup, Rarely, load
 from repro.ir.types import Array, DType
 from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.numpy_scalars import evaluate as evaluate_scalar

@@ -5,7 +5,7 @@ Hardware converts differ (some flush subnormals, some take a library call), so n
 
 from __future__ import annotations
 
-from repro.ir.loops import Apply, Expr, apply, bitcast, const, convert
+from repro.ir.expressions import Apply, Expr, apply, bitcast, const, convert
 from repro.ir.types import BOOL, F32, F64, U8, U16, U32, U64, DType, Kind
 from repro.numerics.narrow_formats import NARROW, NarrowFormat
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F32, I64, U32, U64, Array
 from repro.numerics import elementary, interpret
 from repro.numerics.elementary.value import Value, select, sqrt

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.ir.loops import Chain, Exact, Lanes, Order, Sequential
+from repro.ir.expressions import Chain, Exact, Lanes, Order, Sequential
 from repro.ir.types import BOOL, DTYPES, F64, I64, Array, DType
 from repro.numerics.chains import chain_sum
 from repro.numerics.host_mode import exact_arithmetic

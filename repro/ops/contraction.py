@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from repro.ir import index as ix
+from repro.ir.expressions import Axis, Chain, Exact, Expr, apply, reduce
 from repro.ir.graph import Node, Value
-from repro.ir.loops import Axis, Chain, Exact, Expr, apply, reduce
 from repro.ir.types import F32, F64, I32, Array, DType, TensorType
 from repro.numerics.contract import chain
 from repro.numerics.sums import reduce_reference

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from repro.ir import index as ix
+from repro.ir.expressions import Chain, Expr
 from repro.ir.graph import Node, Value
-from repro.ir.loops import Chain, Expr
 from repro.ir.types import F32, Array, TensorType
 from repro.numerics.contract import PANELS_PER_BLOCK, chain
 from repro.ops.contraction import contract, contract_reference, mode_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from repro.ir.expressions import Expr, apply, bitcast, const, convert
 from repro.ir.graph import Node
-from repro.ir.loops import Expr, apply, bitcast, const, convert
 from repro.ir.scalars import SCALARS
 from repro.ir.types import (
     BF16,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from repro.ir import index as ix
+from repro.ir.expressions import Expr, apply, const
 from repro.ir.graph import Node, Value
-from repro.ir.loops import Expr, apply, const
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.numerics import numpy_scalars
 from repro.ops.arithmetic import compare, convert_to, div, elementwise, mul, select

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from repro.ir import index as ix
+from repro.ir.expressions import FALSE, TRUE, Expr, Load, Reduce, apply, load
 from repro.ir.graph import Node, Value, constant
-from repro.ir.loops import FALSE, TRUE, Expr, Load, Reduce, apply, load
 from repro.ir.types import BOOL, F32, I64, Array, TensorType, to_storage
 from repro.ops.arithmetic import convert_to, select
 from repro.ops.record import Access, Attributes, Axes, ByElement, Op, Sample, make, register

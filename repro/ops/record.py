@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from repro.errors import InternalError
 from repro.ir import index as ix
+from repro.ir.expressions import Axis, Expr
 from repro.ir.graph import Attribute, Graph, Node, Value
-from repro.ir.loops import Axis, Expr
 from repro.ir.types import Array, TensorType
 from repro.numerics.host_mode import exact_arithmetic
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from repro.errors import InternalError
+from repro.ir.expressions import Exact, Expr, Order, Sequential, const, reduce
 from repro.ir.graph import Node, Value
-from repro.ir.loops import Exact, Expr, Order, Sequential, const, reduce
 from repro.ir.types import BOOL, F32, I32, I64, Array, DType, TensorType
 from repro.numerics.contract import LANES_ORDER
 from repro.numerics.sums import reduce_reference

@@ -9,8 +9,8 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir import index as ix
+from repro.ir.expressions import Expr, apply
 from repro.ir.graph import Node, Value
-from repro.ir.loops import Expr, apply
 from repro.ir.types import F32, I32, Array, TensorType
 from repro.numerics import numpy_scalars
 from repro.ops.elementwise import add, mul

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from repro.ir import index as ix
+from repro.ir.expressions import Expr, convert
 from repro.ir.graph import Node, Value, constant, constant_array
-from repro.ir.loops import Expr, convert
 from repro.ir.types import I64, U32, Array, DType, TensorType, to_storage
 from repro.numerics.random_bits import philox_word, philox_words, seed_words
 from repro.ops.record import (

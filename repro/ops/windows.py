@@ -11,8 +11,8 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir import index as ix
+from repro.ir.expressions import Expr, apply, reduce
 from repro.ir.graph import Node, Value
-from repro.ir.loops import Expr, apply, reduce
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.numerics.sums import reduce_reference
 from repro.ops.elementwise import add, compare, select

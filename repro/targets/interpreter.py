@@ -12,7 +12,8 @@ from itertools import product
 import numpy as np
 
 from repro.errors import InternalError
-from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Lookup, Rarely, Reduce, Scalar
+from repro.ir.expressions import Affine, Apply, Axis, Const, Expr, IndexOp, Load, Lookup, Rarely, Reduce, Scalar
+from repro.ir.loops import Kernel
 from repro.ir.program import (
     CONSTANT,
     INPUT,

@@ -5,7 +5,8 @@ import hashlib
 import pytest
 
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Kernel, Store, load
+from repro.ir.expressions import load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.parse_program import parse_program, parse_schedule
 from repro.ir.program import (
     INPUT,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro.ir import index as ix
-from repro.ir.loops import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp
+from repro.ir.expressions import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp
 
 
 def value(expr: Expr, at: dict[Axis, int]) -> int:

@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from repro.ir.loops import Expr, Rarely, Reduce, topological
+from repro.ir.expressions import Expr, Rarely, Reduce, topological
 from repro.ir.types import F32, F64
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS, evaluate
 from repro.numerics.interpret import argument

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from repro.ir.loops import Axis, BufferParameter, Kernel, Store, load
+from repro.ir.expressions import Axis, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F64, I64
 from repro.numerics import interpret
 from repro.numerics.elementary.f64 import SEQUENCES

@@ -11,7 +11,8 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from repro.ir.loops import Axis, BufferParameter, Kernel, Store, convert, load
+from repro.ir.expressions import Axis, convert, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import BF16, F16, F32, F64, I64
 from repro.machines import CPUS, Machine
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS, evaluate

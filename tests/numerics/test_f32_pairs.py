@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from repro.ir import index as ix
-from repro.ir.loops import TRUE, BufferParameter, Expr, Kernel, Store, load
+from repro.ir.expressions import TRUE, Expr, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32, F64, Array
 from repro.machines import Machine
 from repro.numerics import interpret

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from repro.ir.loops import convert
+from repro.ir.expressions import convert
 from repro.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, F32, F64, I32
 from repro.numerics.float8 import convert_unsaturated
 from repro.numerics.interpret import evaluate

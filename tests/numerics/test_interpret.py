@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from repro.ir import index
-from repro.ir.loops import apply, const, convert, load
+from repro.ir.expressions import apply, const, convert, load
 from repro.ir.types import BOOL, F32, I64
 from repro.numerics.interpret import BLOCK, argument, constant_array, evaluate, run_scalars
 

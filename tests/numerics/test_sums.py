@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from repro.ir.loops import Chain, Exact, Lanes, Sequential
+from repro.ir.expressions import Chain, Exact, Lanes, Sequential
 from repro.ir.types import F32, F64
 from repro.numerics.contract import LANES_ORDER, chain
 from repro.numerics.numpy_scalars import evaluate

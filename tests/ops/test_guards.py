@@ -7,8 +7,8 @@ import numpy as np
 from passes.lower import lower
 from passes.prepare import expand
 from repro.ir import index as ix
+from repro.ir.expressions import Load, apply, const, load
 from repro.ir.graph import Graph, argument
-from repro.ir.loops import Load, apply, const, load
 from repro.ir.types import F32, I64, TensorType
 from repro.ops import gather, pad, scalar
 from repro.ops.movement import guard

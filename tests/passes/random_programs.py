@@ -7,7 +7,8 @@ from random import Random
 
 from passes.plan import plan
 from repro.ir import index as ix
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Scalar, Store, apply, load
+from repro.ir.expressions import Axis, Expr, Scalar, apply, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, TEMPORARY, Branch, Buffer, Call, CountedLoop, Program, Step
 from repro.ir.types import BOOL, F32, I64
 

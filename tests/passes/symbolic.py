@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from passes.plan import round_up
-from repro.ir.loops import Kernel, Load, Scalar, topological
+from repro.ir.expressions import Load, Scalar, topological
+from repro.ir.loops import Kernel
 from repro.ir.program import (
     CONSTANT,
     INPUT,

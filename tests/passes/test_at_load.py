@@ -16,8 +16,9 @@ from passes.schedule import schedule, tile_order
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.contraction import find
+from repro.ir.expressions import Chain, load, reduce
 from repro.ir.graph import Graph, Value, argument, parameter
-from repro.ir.loops import BufferParameter, Chain, Kernel, Store, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.parse_program import parse_program
 from repro.ir.program import PARAMETER, PREPARED, TEMPORARY, Call, Commit, Program, walk
 from repro.ir.types import F32, Array, TensorType

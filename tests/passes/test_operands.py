@@ -9,8 +9,9 @@ import pytest
 from passes.lower import lower
 from passes.pipeline import run
 from repro.ir.contraction import find
+from repro.ir.expressions import IndexOp, Load
 from repro.ir.graph import Graph, argument
-from repro.ir.loops import IndexOp, Kernel, Load
+from repro.ir.loops import Kernel
 from repro.ir.types import F32, TensorType
 from repro.machines import CPUS
 from repro.ops import add, concatenate, convolution, dot, fill, matmul, maximum, reduce_axes, reshape, transpose

@@ -14,8 +14,9 @@ from passes import pipeline
 from passes.plan import plan
 from passes.row_blocks import Limits, counts, extents_of, row_blocks, sliced
 from repro.ir import index as ix
+from repro.ir.expressions import Axis, Expr, apply, load
 from repro.ir.graph import Graph, Value, argument
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Store, apply, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, LOCAL, OUTPUT, TEMPORARY, Buffer, Call, CountedLoop, Program, RowBlocks, walk
 from repro.ir.types import F32, I64, Array, TensorType
 from repro.machines import Machine

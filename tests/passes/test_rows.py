@@ -10,8 +10,9 @@ from passes.lower import lower
 from passes.pipeline import run
 from repro.frontend import import_model, load_source
 from repro.ir.contraction import find
+from repro.ir.expressions import Reduce
 from repro.ir.graph import Graph, Value, argument
-from repro.ir.loops import Kernel, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.types import F32, TensorType
 from repro.machines import CPUS
 from repro.ops import broadcast, div, elementwise, matmul, mul, reduce_axes, sub, transpose

@@ -11,7 +11,8 @@ import numpy as np
 
 from proofs.double_double import Pair
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Kernel, Store, load
+from repro.ir.expressions import load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import F64, Array
 from repro.machines import Machine

@@ -7,7 +7,7 @@ import pytest
 
 from proofs import double_points, doubles, mpfr, records, ulps
 from proofs.doubles import Measure
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F64, U64
 from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.elementary.value import Value, select

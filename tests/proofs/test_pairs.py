@@ -12,7 +12,7 @@ from proofs.exhaustive import BLOCK, results_of
 from proofs.native import elementwise_kernel
 from proofs.pair_points import FAMILIES, exact_powers, special_pairs
 from proofs.points import Draws
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F32, U32, Array
 from repro.machines import Machine
 from repro.numerics import interpret

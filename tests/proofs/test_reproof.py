@@ -16,7 +16,7 @@ import pytest
 from proofs import records
 from proofs.exhaustive import BLOCK, CLASSES, Prover, Tally, class_arguments, results_of
 from proofs.native import elementwise_kernel
-from repro.ir.loops import Apply, Const, Expr, Lookup, Rarely, const, topological
+from repro.ir.expressions import Apply, Const, Expr, Lookup, Rarely, const, topological
 from repro.ir.types import F32, F64, Array
 from repro.machines import AARCH64, Machine
 from repro.numerics import interpret

@@ -7,7 +7,7 @@ import pytest
 from proofs import records, roads
 from proofs.exhaustive import CLASSES, Prover
 from repro.errors import ReproError
-from repro.ir.loops import Const, Lookup, const, topological
+from repro.ir.expressions import Const, Lookup, const, topological
 from repro.ir.types import F32
 from repro.machines import X86_64_V3, X86_64_V4
 from repro.numerics import interpret

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from repro.ir.loops import Chain, Exact, Lanes
+from repro.ir.expressions import Chain, Exact, Lanes
 from repro.ir.types import BF16, BOOL, DTYPES, F8E4M3FN, F16, F32, F64, I8, I16, I64, U64, DType
 from repro.machines import AARCH64
 from tests.goldens.qemu import missing_tools

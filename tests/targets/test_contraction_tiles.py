@@ -9,7 +9,8 @@ from passes.schedule import schedule
 from passes.windows import window
 from repro.ir import index as ix
 from repro.ir.contraction import find
-from repro.ir.loops import BufferParameter, Chain, Expr, Kernel, Store, apply, const, load, reduce
+from repro.ir.expressions import Chain, Expr, apply, const, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import F32, F64, Array, DType
 from repro.machines import X86_64_V4

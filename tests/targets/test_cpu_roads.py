@@ -11,7 +11,8 @@ from proofs import records
 from proofs import roads as proven
 from proofs.native import elementwise_kernel
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Exact, Expr, Kernel, Lanes, Store, apply, const, load, reduce
+from repro.ir.expressions import Exact, Expr, Lanes, apply, const, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import F32, Array
 from repro.machines import AARCH64, CPUS, X86_64_V3, X86_64_V4, Machine

@@ -9,20 +9,8 @@ import pytest
 
 from repro.ir import index as ix
 from repro.ir.contraction import find
-from repro.ir.loops import (
-    BufferParameter,
-    Chain,
-    Exact,
-    Expr,
-    Kernel,
-    Lanes,
-    Store,
-    apply,
-    const,
-    convert,
-    load,
-    reduce,
-)
+from repro.ir.expressions import Chain, Exact, Expr, Lanes, apply, const, convert, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import BOOL, F16, F32, F64, I8, I32, I64, U64, DType
 from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, choice, contraction, emit, plain, rows

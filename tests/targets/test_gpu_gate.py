@@ -8,7 +8,8 @@ import pytest
 
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Kernel, Store, apply, convert, load
+from repro.ir.expressions import apply, convert, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32, F64
 from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, choice, emit, gate, plain

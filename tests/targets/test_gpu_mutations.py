@@ -10,7 +10,8 @@ import pytest
 
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Kernel, Lanes, Store, load, reduce
+from repro.ir.expressions import Lanes, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32
 from repro.machines import SM_80
 from repro.targets.gpu import emit

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from repro.ir import index as ix
-from repro.ir.loops import Apply, BufferParameter, Exact, Expr, Kernel, Lanes, Rarely, Store, apply, const, load, reduce
+from repro.ir.expressions import Apply, Exact, Expr, Lanes, Rarely, apply, const, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32, F64, Array
 from repro.machines import GRAPHICS, SM_80
 from repro.numerics.elementary import FUNCTIONS, single

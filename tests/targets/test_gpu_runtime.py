@@ -16,7 +16,8 @@ from passes import pipeline
 from repro.artifact import golden
 from repro.errors import EXIT_INCOMPLETE, InternalError, ReproError
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Kernel, Scalar, Store, apply, convert, load
+from repro.ir.expressions import Scalar, apply, convert, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, PARAMETER, TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, Program
 from repro.ir.types import BOOL, F32, I64, Array, to_storage
 from repro.machines import SM_80

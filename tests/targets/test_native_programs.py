@@ -16,7 +16,8 @@ from passes import streams
 from passes.schedule import schedule
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes
-from repro.ir.loops import BufferParameter, Expr, Kernel, Lanes, Scalar, Store, apply, const, convert, load, reduce
+from repro.ir.expressions import Expr, Lanes, Scalar, apply, const, convert, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import (
     INPUT,
     OUTPUT,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Chain, Exact, Kernel, Lanes, Store, apply, convert, load, reduce
+from repro.ir.expressions import Chain, Exact, Lanes, apply, convert, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F16, F32, F64, I32, DType
 from repro.machines import SM_80
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS

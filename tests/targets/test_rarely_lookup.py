@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from repro.ir.loops import Axis, BufferParameter, Expr, Kernel, Store, apply, convert, load, lookup, rarely
+from repro.ir.expressions import Axis, Expr, apply, convert, load, lookup, rarely
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.types import F32, F64, I32, I64
 from repro.machines import CPUS

@@ -10,20 +10,8 @@ import numpy as np
 import pytest
 
 from repro.ir import index as ix
-from repro.ir.loops import (
-    BufferParameter,
-    Chain,
-    Exact,
-    Expr,
-    Kernel,
-    Lanes,
-    Order,
-    Sequential,
-    Store,
-    apply,
-    load,
-    reduce,
-)
+from repro.ir.expressions import Chain, Exact, Expr, Lanes, Order, Sequential, apply, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F32, F64, I32, U8, Array, DType
 from repro.numerics.host_mode import exact_arithmetic

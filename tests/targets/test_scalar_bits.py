@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Expr, Kernel, Store, apply, bitcast, convert, load
+from repro.ir.expressions import Expr, apply, bitcast, convert, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.scalars import SCALARS
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, DTYPES, Array, DType

@@ -12,7 +12,8 @@ from passes.schedule import schedule
 from passes.sweeps import sums
 from passes.variants import variants
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Kernel, Lanes, Store, apply, const, load, reduce
+from repro.ir.expressions import Lanes, apply, const, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32
 from repro.machines import CPUS
 from repro.numerics.host_mode import exact_arithmetic

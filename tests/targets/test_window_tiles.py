@@ -10,7 +10,8 @@ from passes import window_tiles
 from passes.schedule import schedule
 from passes.windows import Window, window
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Chain, Kernel, Store, load, reduce
+from repro.ir.expressions import Chain, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import F32
 from repro.machines import X86_64_V3, X86_64_V4

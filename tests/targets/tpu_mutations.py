@@ -11,7 +11,8 @@ import numpy as np
 from golden import bless
 from passes import pipeline
 from repro.artifact import golden
-from repro.ir.loops import Const, Kernel
+from repro.ir.expressions import Const
+from repro.ir.loops import Kernel
 from repro.ir.program import Call, Program
 from repro.ir.types import I64, Array, to_storage
 from repro.numerics.host_mode import exact_arithmetic

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from repro.ir import index as ix
+from repro.ir.expressions import Expr
 from repro.ir.graph import Node
-from repro.ir.loops import Expr
 from repro.ops.record import OPS, Access, Axes, ByElement
 
 STEPS = 20

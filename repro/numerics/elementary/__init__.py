@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import F32, F64, Array, DType
 from repro.numerics import interpret
 from repro.numerics.elementary import f32, f64

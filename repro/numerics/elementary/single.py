@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from repro.ir.loops import lookup as table_lookup
+from repro.ir.expressions import lookup as table_lookup
 from repro.ir.types import F32, I32, U32
 from repro.numerics.elementary import single_constants as k
 from repro.numerics.elementary.f32 import error_function, exponential

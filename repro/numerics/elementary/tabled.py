@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from repro.ir.loops import lookup as table_lookup
+from repro.ir.expressions import lookup as table_lookup
 from repro.ir.types import F32, I32, U32
 from repro.numerics.elementary import tabled_constants as k
 from repro.numerics.elementary.f32 import error_function, exponential

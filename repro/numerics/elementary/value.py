@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from repro.ir.loops import Expr, apply, bitcast, const, convert
-from repro.ir.loops import lookup as table_lookup
-from repro.ir.loops import rarely as rarely_taken
+from repro.ir.expressions import Expr, apply, bitcast, const, convert
+from repro.ir.expressions import lookup as table_lookup
+from repro.ir.expressions import rarely as rarely_taken
 from repro.ir.types import F32, F64, I64, U32, U64, DType
 
 Number = int | float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Load
+from repro.ir.expressions import Load
 from repro.ir.types import BOOL
 from repro.targets.gpu.separation import Separation, run_of, separate
 from repro.targets.gpu.tiles import Plan

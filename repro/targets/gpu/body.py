@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Apply, Axis, Expr, IndexOp, Kernel, Load
+from repro.ir.expressions import Affine, Apply, Axis, Expr, IndexOp, Load
+from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate

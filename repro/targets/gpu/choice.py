@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from repro.ir.contraction import Contraction, find
-from repro.ir.loops import Kernel, Load
+from repro.ir.expressions import Load
+from repro.ir.loops import Kernel
 from repro.machines import GpuMachine
 from repro.targets.gpu.access import Access, access
 from repro.targets.gpu.presence import mask_bytes

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro.ir.loops import Apply, Axis, Expr, Kernel, Load, Reduce
+from repro.ir.expressions import Apply, Axis, Expr, Load, Reduce
+from repro.ir.loops import Kernel
 from repro.machines import Machine
 from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width, special
 from repro.targets.gpu.floor import commonly

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repro.ir.loops import Apply, Expr, Kernel, Reduce
+from repro.ir.expressions import Apply, Expr, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.types import I64
 from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.outputs import Outputs

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from repro.ir.loops import Apply, Axis, Expr, Kernel, Load, Rarely, Reduce
+from repro.ir.expressions import Apply, Axis, Expr, Load, Rarely, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.types import F32, F64, DType
 from repro.ir.work import iterations
 from repro.machines.devices import Device

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 from repro.errors import InternalError
-from repro.ir.loops import Apply, Kernel, Reduce
+from repro.ir.expressions import Apply, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.types import F32, F64, DType
 
 _FORBIDDEN: tuple[tuple[str, str], ...] = (

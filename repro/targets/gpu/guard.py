@@ -12,7 +12,8 @@ from passes.plan import plan
 from passes.sequences import by_first_use, renamed
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.loops import BufferParameter, Kernel, Store, apply, load
+from repro.ir.expressions import apply, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import Call, Commit, CountedLoop, Program, Step
 from repro.ir.types import BOOL
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from repro.ir.loops import Axis, Kernel
+from repro.ir.expressions import Axis
+from repro.ir.loops import Kernel
 from repro.ir.types import BOOL
 from repro.machines import Machine
 from repro.targets.gpu.body import Entry, GpuBody, blocks_for, global_thread

@@ -11,17 +11,8 @@ import math
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import (
-    Axis,
-    BufferParameter,
-    Expr,
-    Kernel,
-    Lanes,
-    Reduce,
-    Store,
-    load,
-    reduce,
-)
+from repro.ir.expressions import Axis, Expr, Lanes, Reduce, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.targets.gpu.body import WARP
 from repro.targets.gpu.substitution import Substitution
 from repro.targets.gpu.team import cooperative, terms_of

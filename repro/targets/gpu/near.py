@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from passes.plan import plan_local
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Kernel, Load, Reduce
+from repro.ir.expressions import Axis, Expr, Load, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.program import LOCAL, Buffer, Call, RowBlocks
 from repro.targets.gpu import elementwise, rows
 from repro.targets.gpu.team import cooperative

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
-from repro.ir.loops import Axis, Expr, Kernel, Load, Rarely, Reduce, topological
+from repro.ir.expressions import Axis, Expr, Load, Rarely, Reduce, topological
+from repro.ir.loops import Kernel
 from repro.machines import Machine
 from repro.targets.gpu import plain
 from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, special, workspace_as_buffer

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes
-from repro.ir.loops import Affine, Axis, Expr, IndexOp, Kernel, Load, Reduce, Store, load
+from repro.ir.expressions import Affine, Axis, Expr, IndexOp, Load, Reduce, load
+from repro.ir.loops import Kernel, Store
 from repro.ir.types import BOOL
 from repro.machines import Machine
 from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread

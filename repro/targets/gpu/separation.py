@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Apply, Axis, Expr, Load, topological
+from repro.ir.expressions import Affine, Apply, Axis, Expr, Load, topological
 from repro.ir.types import BOOL, I32, I64, U32
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope

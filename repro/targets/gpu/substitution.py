@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Apply, Expr, IndexOp, Load, Lookup, Rarely, Reduce, load
+from repro.ir.expressions import Affine, Apply, Expr, IndexOp, Load, Lookup, Rarely, Reduce, load
 
 
 class Substitution:

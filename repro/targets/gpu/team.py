@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from repro.ir.loops import Apply, Exact, Lanes, Reduce, topological
+from repro.ir.expressions import Apply, Exact, Lanes, Reduce, topological
 from repro.ir.types import BOOL, I32, I64, DType
 from repro.targets.gpu.body import WARP, barrier
 from repro.targets.llvm import reductions, scalars

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from repro.ir.contraction import Contraction
-from repro.ir.loops import Axis
+from repro.ir.expressions import Axis
 
 WARP = 32
 MOST_REGISTERS = 255

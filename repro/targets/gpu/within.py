@@ -15,7 +15,8 @@ from fractions import Fraction
 
 from repro.ir.contraction import Contraction, find
 from repro.ir.dependence import reads_its_output
-from repro.ir.loops import Kernel, Load, Reduce
+from repro.ir.expressions import Load, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.program import RowBlocks
 from repro.ir.types import F64
 from repro.ir.work import iterations, operations

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Apply, Axis, Const, Expr, IndexOp, Kernel, Load, Lookup, Rarely, Reduce, Scalar
+from repro.ir.expressions import Affine, Apply, Axis, Const, Expr, IndexOp, Load, Lookup, Rarely, Reduce, Scalar
+from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I32, I64, DType
 from repro.machines import Machine
 from repro.numerics import narrow_loops

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Kernel, Load, topological
+from repro.ir.expressions import Axis, Expr, Load, topological
+from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars

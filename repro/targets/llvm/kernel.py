@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from passes.streams import streamed
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes, reads_its_output
-from repro.ir.loops import Axis, Expr, Kernel, Reduce, Store
+from repro.ir.expressions import Axis, Expr, Reduce
+from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
 from repro.machines import Machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from repro.ir.loops import Apply, Expr, apply, bitcast, const
+from repro.ir.expressions import Apply, Expr, apply, bitcast, const
 from repro.ir.types import BOOL, F32, U32
 from repro.machines import Machine
 from repro.targets.llvm import scalars

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
-from repro.ir.loops import Axis, Load, topological
+from repro.ir.expressions import Axis, Load, topological
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from repro.ir.loops import Chain, Exact, Lanes, Reduce, Sequential
+from repro.ir.expressions import Chain, Exact, Lanes, Reduce, Sequential
 from repro.ir.types import BOOL, F32, F64, I64, DType
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from repro.ir.loops import Expr, Kernel
+from repro.ir.expressions import Expr
+from repro.ir.loops import Kernel
 from repro.ir.types import F32
 from repro.machines import Machine
 from repro.numerics.elementary import tabled

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from repro.ir.loops import Axis, Kernel, Lanes, Reduce
+from repro.ir.expressions import Axis, Lanes, Reduce
+from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
 from repro.targets.llvm.body import LINE_BYTES, Body, Scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repro.ir.loops import Lookup
+from repro.ir.expressions import Lookup
 from repro.ir.types import F32, F64, I32, DType
 from repro.machines import Machine
 from repro.targets.llvm import scalars

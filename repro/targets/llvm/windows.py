@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from passes import window_tiles
-from repro.ir.loops import Axis, Expr, Kernel, Load
+from repro.ir.expressions import Axis, Expr, Load
+from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.ir.loops import Expr
+from repro.ir.expressions import Expr
 from repro.ir.types import BOOL, Array, DType
 from repro.targets.tpu_sim import helpers
 from repro.targets.tpu_sim.chips import Chip

@@ -16,7 +16,8 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from repro.ir import index as ix
-from repro.ir.loops import Apply, BufferParameter, Expr, Kernel, Lookup, Store, load
+from repro.ir.expressions import Apply, Expr, Lookup, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import DType
 from repro.machines import AARCH64, X86_64_V3, X86_64_V4, Machine

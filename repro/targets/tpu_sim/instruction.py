@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from repro.ir import index as ix
-from repro.ir import loops
-from repro.ir.loops import BufferParameter, Expr, Kernel
+from repro.ir.expressions import Expr
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import DType
 from repro.targets.tpu_sim.costs import Cost
 from repro.targets.tpu_sim.operands import LANES, Index, Pattern, Reg, Span
@@ -71,7 +71,7 @@ def array_of(dtype: DType, elements: int = LANES, writable: bool = False) -> Buf
 
 
 def lanewise_kernel(buffers: list[BufferParameter], offset: Expr, value: Expr, when: Expr | None = None) -> Kernel:
-    return Kernel(tuple(buffers), (), (LANE,), 0, (loops.Store(len(buffers) - 1, offset, value, when),))
+    return Kernel(tuple(buffers), (), (LANE,), 0, (Store(len(buffers) - 1, offset, value, when),))
 
 
 def lane_offset(pattern: Pattern) -> Expr:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from repro.ir import expressions
 from repro.ir import index as ix
-from repro.ir import loops
-from repro.ir.loops import Kernel
+from repro.ir.loops import Kernel, Store
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim.costs import Cost
 from repro.targets.tpu_sim.instruction import FAR, Instruction, array_of
@@ -43,10 +43,10 @@ class Transpose(Instruction):
 
     def meaning(self) -> Kernel:
         r, c = ix.axis(0, self.rows), ix.axis(1, self.columns)
-        value = loops.load(self.dtype, 0, ix.add(ix.scale(r, self.source_pitch), c))
+        value = expressions.load(self.dtype, 0, ix.add(ix.scale(r, self.source_pitch), c))
         place = ix.add(ix.scale(c, self.target_pitch), r)
         buffers = (array_of(self.dtype, FAR), array_of(self.dtype, FAR, writable=True))
-        return Kernel(buffers, (), (r, c), 0, (loops.Store(1, place, value),))
+        return Kernel(buffers, (), (r, c), 0, (Store(1, place, value),))
 
 
 # ── matrix unit ─────────────────────────────────────────────────────────────────────────────────────
@@ -78,10 +78,10 @@ class Push(Instruction):
     def meaning(self) -> Kernel:
         k, n = ix.axis(0, self.depth), ix.axis(1, self.width)
         slow, fast = (n, k) if self.turned else (k, n)
-        value = loops.load(self.dtype, 0, ix.add(ix.scale(slow, self.pitch), fast))
+        value = expressions.load(self.dtype, 0, ix.add(ix.scale(slow, self.pitch), fast))
         place = ix.add(ix.scale(k, self.width), n)
         buffers = (array_of(self.dtype, FAR), array_of(self.dtype, self.depth * self.width, writable=True))
-        return Kernel(buffers, (), (k, n), 0, (loops.Store(1, place, value),))
+        return Kernel(buffers, (), (k, n), 0, (Store(1, place, value),))
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ class Matmul(Instruction):
     def adding(self, width: int) -> Kernel:
         """What the adders do with the sums of `meaning`: dense sums, then what they are added to, rows x width."""
         place = ix.linear([ix.axis(0, self.rows), ix.axis(1, width)], [self.rows, width])
-        value = loops.apply("add", loops.load(self.dtype, 1, place), loops.load(self.dtype, 0, place))
+        value = expressions.apply("add", expressions.load(self.dtype, 1, place), expressions.load(self.dtype, 0, place))
         size = self.rows * width
         buffers = (array_of(self.dtype, size), array_of(self.dtype, size, writable=True))
-        return Kernel(buffers, (), (ix.axis(0, self.rows), ix.axis(1, width)), 0, (loops.Store(1, place, value),))
+        return Kernel(buffers, (), (ix.axis(0, self.rows), ix.axis(1, width)), 0, (Store(1, place, value),))
 
 
 def chain(dtype: DType, rows: int, depth: int, width: int, checked: bool) -> Kernel:
@@ -148,16 +148,18 @@ def chain(dtype: DType, rows: int, depth: int, width: int, checked: bool) -> Ker
     k, m, n = ix.axis(0, depth), ix.axis(1, rows), ix.axis(2, width)
     term, place = ix.add(ix.scale(m, depth), k), ix.add(ix.scale(m, width), n)
     target = 3 if checked else 2
-    data = loops.load(dtype, 0, term)
-    value = loops.apply(
-        "fma", data, loops.load(dtype, 1, ix.add(ix.scale(k, width), n)), loops.load(dtype, target, place)
+    data = expressions.load(dtype, 0, term)
+    value = expressions.apply(
+        "fma", data, expressions.load(dtype, 1, ix.add(ix.scale(k, width), n)), expressions.load(dtype, target, place)
     )
     if checked:
-        value = loops.apply("select", loops.load(BOOL, 2, term), value, loops.load(dtype, target, place))
+        value = expressions.apply(
+            "select", expressions.load(BOOL, 2, term), value, expressions.load(dtype, target, place)
+        )
     buffers = [array_of(dtype, rows * depth), array_of(dtype, depth * width)]
     buffers += [array_of(BOOL, rows * depth)] if checked else []
     buffers.append(array_of(dtype, rows * width, writable=True))
-    return Kernel(tuple(buffers), (), (k, m, n), 1, (loops.Store(target, place, value),))
+    return Kernel(tuple(buffers), (), (k, m, n), 1, (Store(target, place, value),))
 
 
 # ── transfers ───────────────────────────────────────────────────────────────────────────────────────
@@ -195,7 +197,7 @@ class Dma(Instruction):
         source = ix.add(ix.number(0), *(ix.scale(a, d.source) for a, d in zip(axes, self.dims, strict=True)))
         target = ix.add(ix.number(0), *(ix.scale(a, d.target) for a, d in zip(axes, self.dims, strict=True)))
         buffers = (array_of(self.dtype, FAR), array_of(self.dtype, FAR, writable=True))
-        return Kernel(buffers, (), axes, 0, (loops.Store(1, target, loops.load(self.dtype, 0, source)),))
+        return Kernel(buffers, (), axes, 0, (Store(1, target, expressions.load(self.dtype, 0, source)),))
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class Send(Instruction):
     def meaning(self) -> Kernel:
         axis = ix.axis(0, self.count)
         buffers = (array_of(self.dtype, FAR), array_of(self.dtype, FAR, writable=True))
-        return Kernel(buffers, (), (axis,), 0, (loops.Store(1, axis, loops.load(self.dtype, 0, axis)),))
+        return Kernel(buffers, (), (axis,), 0, (Store(1, axis, expressions.load(self.dtype, 0, axis)),))
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from repro.ir import expressions
 from repro.ir import index as ix
-from repro.ir import loops
-from repro.ir.loops import Expr, Kernel
+from repro.ir.expressions import Expr
+from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim.costs import Cost, alu_passes
 from repro.targets.tpu_sim.instruction import FAR, LANE, Instruction, array_of, lane_offset, lanewise_kernel
@@ -31,7 +32,7 @@ class Constant(Instruction):
         return self.target
 
     def meaning(self) -> Kernel:
-        return lanewise_kernel([array_of(self.dtype, writable=True)], LANE, loops.const(self.dtype, self.bits))
+        return lanewise_kernel([array_of(self.dtype, writable=True)], LANE, expressions.const(self.dtype, self.bits))
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Iota(Instruction):
         return Cost(self.unit, busy=2 * (self.dtype.bits // 32))
 
     def meaning(self) -> Kernel:
-        value = loops.convert(lane_offset(self.pattern), self.dtype)
+        value = expressions.convert(lane_offset(self.pattern), self.dtype)
         return lanewise_kernel([array_of(self.dtype, writable=True)], LANE, value)
 
 
@@ -92,11 +93,11 @@ class Alu(Instruction):
 
     def meaning(self) -> Kernel:
         types = self.source_types
-        operands = [loops.load(dtype, number, LANE) for number, dtype in enumerate(types)]
+        operands = [expressions.load(dtype, number, LANE) for number, dtype in enumerate(types)]
         if self.operation in ("convert", "bitcast"):
-            value: Expr = loops.Apply(self.result, (self.operation,), tuple(operands))
+            value: Expr = expressions.Apply(self.result, (self.operation,), tuple(operands))
         else:
-            value = loops.apply(self.operation, *operands)
+            value = expressions.apply(self.operation, *operands)
         return lanewise_kernel([*map(array_of, types), array_of(self.result, writable=True)], LANE, value)
 
 
@@ -125,7 +126,7 @@ class Lookup(Instruction):
         return Cost(self.unit, busy=4 * (self.dtype.bits // 32))
 
     def meaning(self, entries: tuple[int, ...]) -> Kernel:
-        value = loops.lookup(self.dtype, entries, loops.load(self.index, 0, LANE))
+        value = expressions.lookup(self.dtype, entries, expressions.load(self.index, 0, LANE))
         return lanewise_kernel([array_of(self.index), array_of(self.dtype, writable=True)], LANE, value)
 
 
@@ -157,7 +158,7 @@ class Load(Instruction):
         return Cost(self.unit, busy=_access(self.source, self.pattern, self.dtype))
 
     def meaning(self) -> Kernel:
-        value = loops.load(self.dtype, 0, lane_offset(self.pattern))
+        value = expressions.load(self.dtype, 0, lane_offset(self.pattern))
         return lanewise_kernel([array_of(self.dtype, FAR), array_of(self.dtype, writable=True)], LANE, value)
 
 
@@ -186,10 +187,10 @@ class Store(Instruction):
         return Cost(self.unit, busy=_access(self.target, self.pattern, self.dtype))
 
     def meaning(self) -> Kernel:
-        when = None if self.mask is None else loops.load(BOOL, 1, LANE)
+        when = None if self.mask is None else expressions.load(BOOL, 1, LANE)
         masks = [] if self.mask is None else [array_of(BOOL)]
         buffers = [array_of(self.dtype), *masks, array_of(self.dtype, FAR, writable=True)]
-        return lanewise_kernel(buffers, lane_offset(self.pattern), loops.load(self.dtype, 0, LANE), when)
+        return lanewise_kernel(buffers, lane_offset(self.pattern), expressions.load(self.dtype, 0, LANE), when)
 
 
 def _access(place: Ref, pattern: Pattern, dtype: DType) -> int:
@@ -232,10 +233,10 @@ class Gather(Instruction):
         return Cost(self.unit, busy=128 * max(1, self.dtype.bits // 32))
 
     def meaning(self) -> Kernel:
-        when = None if self.mask is None else loops.load(BOOL, 1, LANE)
+        when = None if self.mask is None else expressions.load(BOOL, 1, LANE)
         masks = [] if self.mask is None else [array_of(BOOL)]
-        place = loops.convert(loops.load(self.index_type, 0, LANE), ix.number(0).dtype)
-        value = loops.load(self.dtype, len(masks) + 1, place, when)
+        place = expressions.convert(expressions.load(self.index_type, 0, LANE), ix.number(0).dtype)
+        value = expressions.load(self.dtype, len(masks) + 1, place, when)
         buffers = [array_of(self.index_type), *masks, array_of(self.dtype, FAR), array_of(self.dtype, writable=True)]
         return lanewise_kernel(buffers, LANE, value)
 
@@ -266,11 +267,11 @@ class Scatter(Instruction):
         return Cost(self.unit, busy=128 * max(1, self.dtype.bits // 32))
 
     def meaning(self) -> Kernel:
-        when = None if self.mask is None else loops.load(BOOL, 2, LANE)
+        when = None if self.mask is None else expressions.load(BOOL, 2, LANE)
         masks = [] if self.mask is None else [array_of(BOOL)]
-        place = loops.convert(loops.load(self.index_type, 0, LANE), ix.number(0).dtype)
+        place = expressions.convert(expressions.load(self.index_type, 0, LANE), ix.number(0).dtype)
         buffers = [array_of(self.index_type), array_of(self.dtype), *masks, array_of(self.dtype, FAR, writable=True)]
-        return lanewise_kernel(buffers, place, loops.load(self.dtype, 1, LANE), when)
+        return lanewise_kernel(buffers, place, expressions.load(self.dtype, 1, LANE), when)
 
 
 # ── cross-lane unit ─────────────────────────────────────────────────────────────────────────────────
@@ -302,7 +303,7 @@ class Rotate(Instruction):
     def meaning(self) -> Kernel:
         place = ix.mod(ix.add(LANE, ix.number(self.amount % LANES)), LANES)
         return lanewise_kernel(
-            [array_of(self.dtype), array_of(self.dtype, writable=True)], LANE, loops.load(self.dtype, 0, place)
+            [array_of(self.dtype), array_of(self.dtype, writable=True)], LANE, expressions.load(self.dtype, 0, place)
         )
 
 
@@ -331,5 +332,5 @@ class Move(Instruction):
 
     def meaning(self) -> Kernel:
         return lanewise_kernel(
-            [array_of(self.dtype), array_of(self.dtype, writable=True)], LANE, loops.load(self.dtype, 0, LANE)
+            [array_of(self.dtype), array_of(self.dtype, writable=True)], LANE, expressions.load(self.dtype, 0, LANE)
         )

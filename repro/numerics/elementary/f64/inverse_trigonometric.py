@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from repro.ir.loops import const
+from repro.ir.expressions import const
 from repro.ir.types import I64
 from repro.numerics.elementary.f64 import trigonometric_constants as k
 from repro.numerics.elementary.pairs import Pair, divide, fast_two_sum, two_product

@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass, replace
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Chain, Expr, Kernel, Load, Reduce, Store, load, topological
+from repro.ir.expressions import Axis, Chain, Expr, Load, Reduce, load, topological
+from repro.ir.loops import Kernel, Store
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen.orders import fresh_number
 from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute

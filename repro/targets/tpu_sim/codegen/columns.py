@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.ir import index as ix
-from repro.ir.loops import Exact, Expr, Lanes
+from repro.ir.expressions import Exact, Expr, Lanes
 from repro.targets.llvm.reductions import identity_bits
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen import grid as grids

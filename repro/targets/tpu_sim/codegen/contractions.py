@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Chain, Expr, Load, Reduce, topological
+from repro.ir.expressions import Axis, Chain, Expr, Load, Reduce, topological
 from repro.ir.types import F32
 from repro.targets.tpu_sim.operands import COLUMNS
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from repro.errors import ReproError
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Kernel, Lanes, Reduce, Store, load, reduce
+from repro.ir.expressions import Axis, Expr, Lanes, Reduce, load, reduce
+from repro.ir.loops import Kernel, Store
 from repro.ir.types import F32, DType
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen import chunks, columns, matrix, plain, rows, stages, transfers, turning

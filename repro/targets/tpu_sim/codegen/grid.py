@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr
+from repro.ir.expressions import Axis, Expr
 from repro.targets.tpu_sim.operands import COLUMNS
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from passes.rename import rebuilt
 from repro.ir import index as ix
-from repro.ir.loops import (
+from repro.ir.expressions import (
     TRUE,
     Axis,
     Chain,

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Axis, Const, Expr, IndexOp, Scalar, topological
+from repro.ir.expressions import Affine, Axis, Const, Expr, IndexOp, Scalar, topological
 from repro.ir.types import I64, Array
 from repro.targets.tpu_sim.operands import COLUMNS, LANES, LINEAR, Index, Pattern, Term, counter
 

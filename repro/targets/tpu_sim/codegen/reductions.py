@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from repro.ir import index as ix
-from repro.ir.loops import Chain, Expr, Lanes, Reduce, const
+from repro.ir.expressions import Chain, Expr, Lanes, Reduce, const
 from repro.ir.types import BOOL, I64, DType
 from repro.targets.llvm.reductions import identity_bits
 from repro.targets.tpu_sim.codegen.orders import terms_of

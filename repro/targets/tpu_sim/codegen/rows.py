@@ -10,7 +10,7 @@ terms two of the latter are taken, and exchange halves of each run: then each re
 from __future__ import annotations
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Exact, Expr, Lanes, Reduce
+from repro.ir.expressions import Axis, Exact, Expr, Lanes, Reduce
 from repro.targets.llvm.reductions import identity_bits
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen import grid as grids

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from passes.rename import rebuilt
 from repro.ir import index as ix
-from repro.ir.loops import (
+from repro.ir.expressions import (
     FALSE,
     TRUE,
     Affine,
@@ -20,15 +20,14 @@ from repro.ir.loops import (
     Axis,
     Const,
     Expr,
-    Kernel,
     Load,
     Reduce,
-    Store,
     apply,
     const,
     load,
     topological,
 )
+from repro.ir.loops import Kernel, Store
 from repro.ir.types import BOOL, I64, DType
 from repro.targets.tpu_sim.codegen import contractions, turning
 from repro.targets.tpu_sim.codegen.contractions import Contraction

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Affine, Axis, Const, Expr, Load, Scalar
+from repro.ir.expressions import Affine, Axis, Const, Expr, Load, Scalar
 from repro.targets.tpu_sim.codegen.contractions import Matrix
 from repro.targets.tpu_sim.codegen.stages import substitute
 from repro.targets.tpu_sim.operands import Dim, Index, counter

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.loops import Axis, Expr, Load
+from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.types import DType
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen.contractions import flat

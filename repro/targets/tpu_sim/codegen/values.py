@@ -15,7 +15,7 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.loops import (
+from repro.ir.expressions import (
     TRUE,
     Affine,
     Apply,
@@ -28,9 +28,9 @@ from repro.ir.loops import (
     Rarely,
     Reduce,
     Scalar,
-    Store,
     topological,
 )
+from repro.ir.loops import Store
 from repro.ir.types import BOOL, I32, I64, DType
 from repro.numerics import narrow_loops
 from repro.targets.tpu_sim import isa
