@@ -39,12 +39,12 @@ def tuned_everywhere(artifact: repro.LoadedArtifact, target: str = TARGET) -> Tu
     """Another schedule for each kernel that has one."""
     choices = registry.code_target(target).choices
     assert choices is not None
-    compiled = artifact.programs()["infer"], next(t for t in artifact.config.targets if t.name == target).entries[0]
+    compiled = artifact.compiled("infer", target)
     found: list[Tuned] = []
-    for kernel, each in zip(compiled[0].kernels, compiled[1].kernels, strict=True):
-        others = [s for d in choices.dimensions for s in choices.variants(d, kernel, each.schedule)]
+    for kernel, schedule in zip(compiled.program.kernels, compiled.schedules, strict=True):
+        others = [s for d in choices.dimensions for s in choices.variants(d, kernel, schedule)]
         if others:
-            found.append(Tuned(target, each.kernel, describe(kernel), others[-1], 1, each.schedule, 2))
+            found.append(Tuned(target, f"sha256:{kernel.digest}", describe(kernel), others[-1], 1, schedule, 2))
     assert found
     kernels = tuple(sorted(found, key=lambda each: each.kernel))
     return Tuning(tunings.FORMAT_VERSION, current_versions(), Host("a cpu", 2, 1), kernels)
@@ -146,6 +146,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 
 def test_a_target_without_choices_takes_no_other_schedule(plain: repro.LoadedArtifact, tmp_path: Path) -> None:
     tuning = tuned_everywhere(plain)
-    gpu = replace(tuning, kernels=tuple(replace(each, target="gpu") for each in tuning.kernels))
+    digests = sorted(f"sha256:{kernel.digest}" for kernel in plain.programs()["infer"].kernels)
+    gpu = replace(tuning, kernels=tuple(replace(tuning.kernels[0], target="gpu", kernel=each) for each in digests))
     with pytest.raises(ReproError, match="one schedule alone"):
         built(gpu, tmp_path, "gpu")

@@ -18,7 +18,7 @@ from repro.artifact.sessions import match
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY
 from repro.ir.types import Array, parse_type, to_face
 from repro.targets.cpu import target
-from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from repro.targets.protocol import CompiledProgram
 
 NATIVE = platform.machine() == "aarch64"
@@ -40,6 +40,19 @@ static int64_t threads;
 
 static void *enter(void *thread) { return (void *)(intptr_t)%(symbol)s(context, (intptr_t)thread, threads); }
 
+static int run(void) {
+    pthread_t *started = malloc(threads * sizeof *started);
+    for (int64_t i = 0; i < threads; i++)
+        if (pthread_create(&started[i], 0, enter, (void *)(intptr_t)i)) return 4;
+    for (int64_t i = 0; i < threads; i++) {
+        void *status;
+        pthread_join(started[i], &status);
+        if (status) return 5;
+    }
+    free(started);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
     threads = atoi(argv[3]);
@@ -53,13 +66,10 @@ int main(int argc, char **argv) {
     *(void ***)((char *)context + %(buffers)d) = table;
     *(char **)((char *)context + %(scratch)d) = scratch;
     *(int64_t *)((char *)context + %(scratch_stride)d) = %(stride)lu;
-    pthread_t *started = malloc(threads * sizeof *started);
-    for (int64_t i = 0; i < threads; i++)
-        if (pthread_create(&started[i], 0, enter, (void *)(intptr_t)i)) return 4;
-    for (int64_t i = 0; i < threads; i++) {
-        void *status;
-        pthread_join(started[i], &status);
-        if (status) return 5;
+    for (int64_t call = %(calls)d; call >= 0; call--) {
+        *(int64_t *)((char *)context + %(once)d) = call ? %(calls)d - call + 1 : 0;
+        int failed = run();
+        if (failed) return failed;
     }
     FILE *out = fopen(argv[2], "wb");
     return !out || fwrite(image, 1, %(image)lu, out) != %(image)lu || fclose(out) ? 6 : 0;
@@ -91,7 +101,7 @@ class Runner:
         values = {
             "symbol": SYMBOL, "offsets": ",".join(map(str, self.offsets)), "count": len(self.offsets), "stride": stride,
             "image": self.size, "context": CONTEXT_BYTES, "buffers": BUFFERS, "scratch": SCRATCH,
-            "scratch_stride": SCRATCH_STRIDE,
+            "scratch_stride": SCRATCH_STRIDE, "once": ONCE, "calls": len(self.compiled.program.once),
         }  # fmt: skip
         (self.folder / "main.c").write_text(SOURCE % values)
         objects: list[Path] = []

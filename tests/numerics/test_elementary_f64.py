@@ -27,9 +27,10 @@ BINARY = ("pow", "atan2")
 UNARY = [name for name in SEQUENCES if name not in BINARY]
 PRECISION = 200
 
-MPFR = {"rsqrt": gmpy2.rec_sqrt, "pow": lambda x, y: x**y} | {
+MPFR = {"rsqrt": lambda x: gmpy2.rec_sqrt(x) if x else 1 / x, "pow": lambda x, y: x**y} | {
     name: getattr(gmpy2, name) for name in SEQUENCES if name not in ("rsqrt", "pow")
 }
+"""MPFR has rec_sqrt(-0) = +inf, the contract -inf."""
 ANY = (-inf, inf)
 DOMAINS = {
     "exp": (-745.2, 709.8), "exp2": (-1075.0, 1024.0), "expm1": (-45.0, 709.8), "sinh": (-710.5, 710.5),
@@ -91,7 +92,8 @@ def unary_arguments(name, count):
     any_bits = rng.integers(0, 2**64, count, np.uint64).view(np.float64)
     hard = [x for exponent in range(-50, 970, 12) for x in nearest_turns(exponent)] if name in TURNING else []
     near = neighbours([*BREAKS, *hard, *(end for end in DOMAINS.get(name, ()) if abs(end) < inf)])
-    return [np.unique(inside(name, np.concatenate([near, -near, spread, usual, any_bits])))]
+    found = np.unique(np.concatenate([near, -near, spread, usual, any_bits]))  # keeps either zero, by how it sorts
+    return [inside(name, np.concatenate([found[found != 0], [0.0, -0.0]]))]
 
 
 def pow_arguments(count):

@@ -14,7 +14,7 @@ from repro.ir.schedule import Schedule
 from repro.ir.types import Array
 from repro.machines import AARCH64
 from repro.targets import cpu
-from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from tests.goldens.qemu import COMPILER, EMULATOR, SOURCE
 from tests.targets.native import single
 
@@ -43,7 +43,7 @@ def _run(folder: Path, objects: list[bytes], image: bytes, offsets: list[int], s
     values = {
         "symbol": SYMBOL, "offsets": ",".join(map(str, offsets)), "count": len(offsets),
         "stride": max(64, -(-scratch // 64) * 64), "image": len(image), "context": CONTEXT_BYTES, "buffers": BUFFERS,
-        "scratch": SCRATCH, "scratch_stride": SCRATCH_STRIDE,
+        "scratch": SCRATCH, "scratch_stride": SCRATCH_STRIDE, "once": ONCE, "calls": 0,
     }  # fmt: skip
     (folder / "main.c").write_text(SOURCE % values)
     (folder / "before").write_bytes(image)
