@@ -19,15 +19,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table
 
 import repro
-from benchmarks.elementary import HERE, Run, executable, ours, seconds
+from benchmarks.elementary import HERE, Run, bound, executable, ours, seconds
 from repro.ir.expressions import apply, const
-from repro.ir.types import F32, Array
+from repro.ir.types import F32
 from repro.runtime.session import CpuExecutable
 
 ROW = 1024
@@ -59,16 +58,6 @@ def program(proto: onnx.ModelProto) -> CpuExecutable:
         return executable(artifact.compiled("infer", machine.name).program, machine)
 
 
-def peer(proto: onnx.ModelProto, x: Array) -> Run:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    binding = session.io_binding()
-    binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(x))
-    binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(np.empty_like(x)))
-    return lambda: session.run_with_iobinding(binding)
-
-
 def measure(operator: str, rows: int, rounds: int) -> Times:
     x = np.random.default_rng(1).standard_normal((rows, ROW)).astype(np.float32)
     flat, proto, machine = x.reshape(-1), model(operator, rows), HERE[-1]
@@ -78,7 +67,7 @@ def measure(operator: str, rows: int, rounds: int) -> Times:
         ours(lambda argument: apply("div", argument, third), flat, machine),
         program(proto),
     ]
-    runs: list[Run] = [lambda: made[0].run([]), lambda: made[1].run([]), lambda: made[2].run([flat]), peer(proto, x)]
+    runs: list[Run] = [lambda: made[0].run([]), lambda: made[1].run([]), lambda: made[2].run([flat]), bound(proto, x)]
     taken = [[seconds(run) for run in runs] for _ in range(rounds)]
     for each in made:
         each.close()

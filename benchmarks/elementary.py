@@ -127,12 +127,17 @@ def onnxruntime_call(name: str, x: Array) -> Run | None:
     graph = helper.make_graph([helper.make_node(ONNX_NAMES[name], ["a"], ["b"])], name, [a], [b])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.checker.check_model(model)
+    return bound(model, x)
+
+
+def bound(model: onnx.ModelProto, x: Array) -> Run:
+    """ONNX Runtime on one thread, the model's input and its one output of that shape bound to arrays."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    binding = session.io_binding()
-    binding.bind_ortvalue_input("a", onnxruntime.OrtValue.ortvalue_from_numpy(x))
-    binding.bind_ortvalue_output("b", onnxruntime.OrtValue.ortvalue_from_numpy(np.empty_like(x)))
+    binding, graph = session.io_binding(), model.graph
+    binding.bind_ortvalue_input(graph.input[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
+    binding.bind_ortvalue_output(graph.output[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(np.empty_like(x)))
     return lambda: session.run_with_iobinding(binding)
 
 
