@@ -16,8 +16,10 @@ from repro.ir.graph import Node, Value
 from repro.ir.types import F32, Array, TensorType
 from repro.numerics.contract import PANELS_PER_BLOCK, chain
 from repro.ops.contraction import contract, contract_reference, mode_of
-from repro.ops.movement import concatenate, fill, guard, reshape, slice_, transpose
+from repro.ops.guards import guard
+from repro.ops.movement import fill, reshape, transpose
 from repro.ops.record import Access, Attributes, Axes, ByElement, Op, Sample, make, register
+from repro.ops.slicing import concatenate, slice_
 
 Types = tuple[TensorType, ...]
 Index = tuple[Expr, ...]

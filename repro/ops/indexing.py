@@ -13,7 +13,8 @@ from repro.ir.graph import Node, Value
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.numerics import numpy_scalars
 from repro.ops.arithmetic import compare, convert_to, div, elementwise, mul, select
-from repro.ops.movement import broadcast, fill, guard, reshape, transpose
+from repro.ops.guards import guard
+from repro.ops.movement import broadcast, fill, reshape, transpose
 from repro.ops.record import (
     Access,
     Attributes,

@@ -14,9 +14,11 @@ from repro.ir.graph import Node, Value
 from repro.ir.types import F32, I32, Array, TensorType
 from repro.numerics import numpy_scalars
 from repro.ops.elementwise import add, mul
+from repro.ops.guards import guard
 from repro.ops.loops import loop
-from repro.ops.movement import fill, guard, pad, reverse, slice_, transpose
+from repro.ops.movement import fill, reverse, transpose
 from repro.ops.record import Access, Axes, ByNests, Nest, Op, Sample, make, register
+from repro.ops.slicing import pad, slice_
 from repro.ops.structure import scalar
 
 

@@ -8,9 +8,10 @@ from repro.ir.graph import Node, Value
 from repro.ir.types import F32, I32, I64, Array, TensorType
 from repro.ops.elementwise import compare, convert_to, elementwise
 from repro.ops.indexing import gather, scatter
-from repro.ops.movement import broadcast, concatenate, fill, reshape, transpose
+from repro.ops.movement import broadcast, fill, reshape, transpose
 from repro.ops.record import Attributes, ByExpansion, Op, Sample, make, register
 from repro.ops.reduction import reduce_axes
+from repro.ops.slicing import concatenate
 from repro.ops.structure import iota
 
 Types = tuple[TensorType, ...]

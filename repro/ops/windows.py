@@ -16,10 +16,12 @@ from repro.ir.graph import Node, Value
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.numerics.sums import reduce_reference
 from repro.ops.elementwise import add, compare, select
+from repro.ops.guards import guard
 from repro.ops.indexing import scatter
-from repro.ops.movement import broadcast, fill, guard, pad, reshape, slice_
+from repro.ops.movement import broadcast, fill, reshape
 from repro.ops.record import Access, Attributes, Axes, ByElement, Op, Sample, make, register
 from repro.ops.reduction import ORDERS, default_order
+from repro.ops.slicing import pad, slice_
 from repro.ops.structure import integers, iota, scalar
 
 Types = tuple[TensorType, ...]

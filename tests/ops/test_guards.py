@@ -11,7 +11,7 @@ from repro.ir.expressions import Load, apply, const, load
 from repro.ir.graph import Graph, argument
 from repro.ir.types import F32, I64, TensorType
 from repro.ops import gather, pad, scalar
-from repro.ops.movement import guard
+from repro.ops.guards import guard
 from repro.ops.record import evaluate
 from repro.targets import interpreter
 
