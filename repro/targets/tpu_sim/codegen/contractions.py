@@ -126,3 +126,13 @@ def _run(offset: Expr, axes: Sequence[Axis]) -> int:
             break
         length *= axis.extent
     return length
+
+
+def layouts(c: Contraction) -> list[tuple[Expr, Matrix]]:
+    """Data and weights, and how each is first laid out: along what lies side by side in memory."""
+    data, held = Matrix(c.batch, c.rows, c.terms), Matrix(c.batch, c.terms, c.columns)
+    if run(c.data, c.rows) > run(c.data, c.terms):
+        data = Matrix(c.batch, c.terms, c.rows)
+    if run(c.weights, c.terms) >= run(c.weights, c.columns):
+        held = Matrix(c.batch, c.columns, c.terms)
+    return [(c.data, data), (c.weights, held)]
