@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver
+from repro.artifact.loaded import MOST_THREADS
 from repro.errors import ReproError
 
 
@@ -38,8 +39,8 @@ def seed(text: str) -> int:
 
 
 def threads(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of threads in 1..1024")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of threads in 1..{MOST_THREADS}")
     return int(text)
 
 

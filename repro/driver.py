@@ -4,6 +4,7 @@ Only this file and cli.py read the environment."""
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -104,7 +105,7 @@ def build(
     source = load_source(model)
     request = building.Request(
         model=initialised(source, seed) if initialize else source,
-        bind=dict(bind or {}),
+        bind=_sizes(bind or {}),
         set=dict(set or {}),
         targets=building.expand_targets(names),
         inputs=inputs,
@@ -121,6 +122,17 @@ def build(
     if found is not None:
         found.trim()
     return LoadedArtifact(reading.open_artifact(folder), written, built.warnings)
+
+
+def _sizes(bind: Mapping[str, int]) -> dict[str, int]:
+    """Bindings as Python's integers, whatever integers they are (NumPy's, say)."""
+    found: dict[str, int] = {}
+    for name, size in bind.items():
+        try:
+            found[name] = operator.index(size)
+        except TypeError:
+            raise ReproError("a binding is a size", found=f"{name}={size!r}", expected="an integer from 0 up") from None
+    return found
 
 
 def _training(given: Mapping[str, Any], gradients: bool) -> TrainOptions | None:

@@ -1,8 +1,9 @@
 """The build cache: compiled code, and what else a build can take from an earlier one, by the content of everything
 that went into it.
 
-An entry carries the digest of its payload, and one that does not match is ignored and removed. A cache that
-cannot be read or written is as good as empty: nothing here can fail a build or change a byte of it.
+An entry carries the digest of its key and payload, and one that does not match, being damaged or another key's, is
+ignored and removed. A cache that cannot be read or written is as good as empty: nothing here can fail a build. Whoever
+may write to the folder can forge an entry, digest and all; `verify` reads no cache, and so finds what it changed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from repro.artifact.canonical import encode, sha256
 log = logging.getLogger("repro.cache")
 
 DEFAULT_LIMIT = 10 * 10**9
-_FORMAT = "v2"
+_FORMAT = "v3"
+_FORMATS = "v[0-9]*"
+"""Folders of this and other versions: old entries count, and go first."""
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -56,6 +59,8 @@ class Cache:
     limit: int = DEFAULT_LIMIT
     added: list[Key] = field(default_factory=list[Key], compare=False)
     """What was put here by this process, in order."""
+    _warned: list[bool] = field(default_factory=list[bool], compare=False, repr=False)
+    """Not empty once the user was told that it cannot be written: a full disk refuses every entry of a build."""
 
     def get(self, key: Key) -> bytes | None:
         path = self._path(key)
@@ -65,8 +70,8 @@ class Cache:
         except OSError:
             return None
         payload = stored[_DIGEST_BYTES:]
-        if hashlib.sha256(payload).digest() != stored[:_DIGEST_BYTES]:
-            log.warning("cache entry %s is damaged; it is ignored and removed", path)
+        if _seal(key, payload) != stored[:_DIGEST_BYTES]:
+            log.warning("cache entry %s is damaged or another's; it is ignored and removed", path)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -75,17 +80,13 @@ class Cache:
         return payload
 
     def put(self, key: Key, payload: bytes) -> None:
-        path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(hashlib.sha256(payload).digest())
-                file.write(payload)
-            Path(temporary).replace(path)
+            _write(self._path(key), _seal(key, payload) + payload)
             self.added.append(key)
         except OSError as error:
-            log.warning("the build cache cannot be written: %s", error)
+            if not self._warned:
+                log.warning("the build cache cannot be written: %s", error)
+            self._warned.append(True)
 
     def trim(self) -> None:
         """Remove the least recently used entries until the limit holds, if anything was added since it did."""
@@ -107,7 +108,8 @@ class Cache:
     def clear(self) -> Usage:
         """Remove every entry; the usage from before."""
         before = self.usage()
-        shutil.rmtree(self.folder / _FORMAT, ignore_errors=True)
+        for format_folder in self.folder.glob(_FORMATS):
+            shutil.rmtree(format_folder, ignore_errors=True)
         return before
 
     def _path(self, key: Key) -> Path:
@@ -115,9 +117,28 @@ class Cache:
         return self.folder / _FORMAT / key.kind / digest[:2] / digest[2:]
 
     def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in (self.folder / _FORMAT).glob("*/*/*"):
+        for path in self.folder.glob(f"{_FORMATS}/*/*/*"):
             with contextlib.suppress(OSError):
                 yield path, path.stat()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put a file in its place whole, or leave nothing. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def _seal(key: Key, payload: bytes) -> bytes:
+    """What an entry begins with: it says that the payload is whole, and that it is this key's."""
+    return hashlib.sha256(bytes.fromhex(key.digest) + payload).digest()
 
 
 def key(kind: str, **parts: str) -> Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from pathlib import Path
 
 from passes import pipeline
@@ -22,6 +23,8 @@ from repro.ir.types import Array, parse_type, to_storage
 from repro.targets import registry
 from repro.targets.protocol import REFERENCE, CompiledProgram, Runner, SharedStep
 from repro.train_step import TrainOptions, training_of
+
+MOST_THREADS = 1024
 
 
 class LoadedArtifact:
@@ -98,9 +101,12 @@ class LoadedArtifact:
         """A session of an entry on a target; `threads` is one for each core unless given. A training step built with
         virtual shards may run on several simulated `chips`.
 
-        Raises ReproError for an entry or a target that the artifact does not have, or that does not run here.
+        Raises ReproError for an entry or a target that the artifact does not have, or that does not run here, and for
+        a number of threads out of 1 to MOST_THREADS.
         """
         found = self._entry(entry)
+        if threads is not None and not 1 <= index(threads) <= MOST_THREADS:
+            raise ReproError("not a number of threads", found=str(threads), expected=f"1 to {MOST_THREADS}")
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
         if target == REFERENCE and chips == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,19 +90,33 @@ class Parameter:
 
 
 class Session:
-    """An entry, ready to run. `run` and `state` speak in names and in arrays of the users' types."""
+    """An entry, ready to run. `run` and `state` speak in names and in arrays of the users' types.
+
+    Threads may share a session: it does one thing at a time.
+    """
 
     def __init__(self, entry: Entry, executable: Executable, parameters: Sequence[Parameter]) -> None:
         self.entry = entry
         self._executable = executable
         self._parameters = tuple(parameters)
+        self._turn = threading.Lock()
+        self._closed = False
+
+    def _open(self) -> Executable:
+        """What runs underneath, for whoever has the turn, since its buffers are those of one run. Raises ReproError if
+        the session is closed."""
+        if self._closed:
+            raise ReproError("the session is closed", next="open another: artifact.session(...)")
+        return self._executable
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Outputs by name. Raises ReproError for inputs that do not fit, and for an index out of range.
 
         Where it raises, the state is as it was; where a run is interrupted, as it was or that of the whole run.
         """
-        results = self._executable.run(match(inputs, self.entry.inputs))
+        given = match(inputs, self.entry.inputs)
+        with self._turn:
+            results = self._open().run(given)
         if self.entry.index_checks:
             _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
         outputs: dict[str, Array] = {}
@@ -112,14 +127,19 @@ class Session:
 
     def profile(self) -> Profile:
         """What the last run took. Raises ReproError for a target that does not know."""
-        if not isinstance(self._executable, Profiled):
-            advice = "--target tpu-sim, or another simulator"
-            raise ReproError("this target has no profile of a run", next=advice)
-        return self._executable.profile()
+        with self._turn:
+            executable = self._open()
+            if not isinstance(executable, Profiled):
+                advice = "--target tpu-sim, or another simulator"
+                raise ReproError("this target has no profile of a run", next=advice)
+            return executable.profile()
 
     def close(self) -> None:
-        """End the session's threads. A closed session cannot run."""
-        self._executable.close()
+        """End the session's threads, when a run has ended. A closed session cannot run, and may be closed again."""
+        with self._turn:
+            if not self._closed:
+                self._closed = True
+                self._executable.close()
 
     def __enter__(self) -> Session:
         return self
@@ -129,14 +149,21 @@ class Session:
 
     @property
     def state(self) -> dict[str, Array]:
-        """The parameters by name, as they are now (copies)."""
-        return {name: array.copy() for name, array in self.state_views().items()}
+        """The parameters by name, as they are now (copies); set, all of the tensors named or, where one does not fit,
+        none."""
+        with self._turn:
+            return {name: array.copy() for name, array in self._views().items()}
 
     def state_views(self) -> dict[str, Array]:
         """The parameters by name without copies, to be read, not written; the next run may change them."""
+        with self._turn:
+            return self._views()
+
+    def _views(self) -> dict[str, Array]:
+        executable = self._open()
         found: dict[str, Array] = {}
         for position, parameter in enumerate(self._parameters):
-            array = self._executable.parameter(position)
+            array = executable.parameter(position)
             if array is not None:
                 found[parameter.name] = to_face(array.reshape(parameter.type.shape), parameter.type.dtype)
         return found
@@ -144,12 +171,16 @@ class Session:
     @state.setter
     def state(self, values: Mapping[str, object]) -> None:
         positions = {parameter.name: position for position, parameter in enumerate(self._parameters)}
+        fitting: dict[int, Array] = {}
         for name, array in values.items():
             if name not in positions:
                 raise ReproError("no such parameter", found=name, expected=", ".join(positions))
             parameter = self._parameters[positions[name]]
-            stored = accept(array, Value(name, str(parameter.type)), "parameter")
-            self._executable.set_parameter(positions[name], stored)
+            fitting[positions[name]] = accept(array, Value(name, str(parameter.type)), "parameter")
+        with self._turn:
+            executable = self._open()
+            for position, stored in fitting.items():
+                executable.set_parameter(position, stored)
 
 
 def _raise_for(sources: Sequence[str], report: Array) -> None:

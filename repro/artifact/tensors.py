@@ -43,10 +43,12 @@ def digest(array: Array) -> str:
 def read_npz(path: Path) -> dict[str, Array]:
     """The arrays of an .npz file by name. Raises ReproError for anything else."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("a single array, not an .npz archive")
-            return {name: archive[name] for name in archive.files}
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("not a zip archive; numpy.savez makes one of arrays by name")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise ReproError("the .npz file cannot be read", found=f"{path}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, MemoryError, KeyError, SyntaxError, TypeError) as error:

@@ -18,6 +18,9 @@ from repro.ir.graph import Graph, Locations, Value, argument, canonicalise
 from repro.ir.types import TensorType
 from repro.numerics.host_mode import exact_arithmetic
 
+_LONGEST_NAME = 65_536
+"""Characters of the name of an input, an output or an initializer: what manifests/schema allows."""
+
 
 def import_model(
     loaded: LoadedModel,
@@ -39,6 +42,7 @@ def _import(
     importer: Importer, bind: Mapping[str, int], set_values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
 ) -> Imported:
     loaded = importer.loaded
+    _check_names(loaded.proto.graph)
     body = Body.of_graph(loaded.proto.graph)
     scope = Scope(body, loaded.opsets, {})
     inputs, bound = bind_inputs(importer, scope, bind, set_values, shapes)
@@ -63,6 +67,23 @@ def _import(
             integer_tensors=tuple(Port(name, kind) for name, kind in importer.integer_tensors.items()),
         ),
     )
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    """What callers tell by name has a name that tells it. (Two inputs of one name are refused where they are bound.)"""
+    outputs = [item.name for item in graph.output]
+    if not outputs:
+        raise ReproError("the model has no outputs", found="0 outputs", expected="at least 1: what is to be computed")
+    known = set[str]()
+    for name in outputs:
+        if name in known:
+            raise ReproError("two outputs have one name", node=name, found=name, expected="distinct names")
+        known.add(name)
+    for what, items in (("input", graph.input), ("output", graph.output), ("initializer", graph.initializer)):
+        longest = max((item.name for item in items), key=len, default="")
+        if len(longest) > _LONGEST_NAME:
+            found = f"{len(longest)} characters, {longest[:40]}..."
+            raise ReproError(f"the name of an {what} is too long", found=found, expected=f"at most {_LONGEST_NAME}")
 
 
 def bind_inputs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,6 +49,7 @@ class CpuExecutable:
         self._inline = threads == 1 and program_operations(program) <= OPERATIONS_BETWEEN_STOPS
         """Such a run ends before anybody could miss Ctrl-C: it needs no thread beside the caller's."""
         self._pool = Pool(0 if self._inline else threads)
+        weakref.finalize(self, self._pool.close).atexit = False  # an executable that is forgotten ends its threads
 
     def bind_parameter(self, position: int, value: Array) -> None:
         """Read a parameter from an array that nobody will change; it is not copied if it lies as code needs it."""

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from repro.errors import ReproError
+
 
 class Pool:
     """`threads` workers; `run` gives each its number and waits. The caller stays out of native code, so that
@@ -14,6 +16,7 @@ class Pool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
+        self._process = os.getpid()
         self._jobs: list[SimpleQueue[Callable[[int], None] | None]] = [SimpleQueue() for _ in range(threads)]
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         self._workers = [threading.Thread(target=self._work, args=(n,), daemon=True) for n in range(threads)]
@@ -30,9 +33,13 @@ class Pool:
                 self._done.put(None)
             except BaseException as error:  # handed to the caller of run
                 self._done.put(error)
+            del job  # which holds what it runs: that may be forgotten while this waits
 
     def run(self, job: Callable[[int], None], stop: Callable[[], None]) -> None:
-        """Every worker runs `job(number)`. Raises what one of them raised."""
+        """Every worker runs `job(number)`. Raises what one of them raised, and ReproError in a forked process."""
+        if os.getpid() != self._process:
+            found = "this process was forked from the one that opened it, and has none of its threads"
+            raise ReproError("the session is another process's", found=found, next="open a session in each process")
         for queue in self._jobs:
             queue.put(job)
         left, failure = self.threads, None

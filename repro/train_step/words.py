@@ -28,6 +28,9 @@ def training_of(given: Mapping[str, Any]) -> TrainOptions:
     """Options from values or from their texts; None stands for the default. Raises ReproError for one that is wrong."""
     chosen = {name: value for name, value in given.items() if value is not None}
     if "loss" not in chosen:
+        strange = [name for name in chosen if name not in _every_option()]
+        if strange:
+            raise ReproError("there is no such option", found=", ".join(strange), next="check its spelling")
         raise ReproError("training needs a loss", found=", ".join(chosen) or "none", expected=", ".join(LOSSES))
     loss, optimizer = str(chosen.pop("loss")), str(chosen.pop("optimizer", "sgd"))
     parts: dict[str, dict[str, Any]] = {"own": {}, "schedule": {}, "optimizer": {}, "loss": {}}
@@ -50,6 +53,12 @@ def training_of(given: Mapping[str, Any]) -> TrainOptions:
         schedule=Schedule(**parts["schedule"]),
         **parts["own"],
     )
+
+
+def _every_option() -> set[str]:
+    """The names of all options of training, whatever the loss and the optimizer."""
+    kinds = (*LOSSES.values(), *OPTIMIZERS.values())
+    return {"loss", "optimizer", *_OWN, *_SCHEDULE, *(each.name for kind in kinds for each in dataclasses.fields(kind))}
 
 
 def words_of(options: TrainOptions) -> Words:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from repro import cli, driver
 from repro.artifact.cache import key
 from repro.artifact.layout import write
+from repro.version import VERSION
 from tests.artifact.sample import sample_artifact
 
 
@@ -112,3 +115,17 @@ def test_an_interrupt_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(driver, "inspect", interrupted)
     assert cli.main(["inspect", "x"]) == 130
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_package_is_a_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "repro", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"repro {VERSION}\n")
+
+
+def test_inputs_that_are_no_archive_are_not_to_be_unpickled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NumPy's own words advise to load them unsafely."""
+    (tmp_path / "in.npz").write_text("text")
+    assert cli.main(["run", "a.json", "--inputs", str(tmp_path / "in.npz"), "--outputs", "o.npz"]) == 2
+    told = capsys.readouterr().err
+    assert "not a zip archive" in told
+    assert "pickle" not in told

@@ -225,6 +225,22 @@ def test_a_wrongly_typed_attribute() -> None:
     assert (error.op, error.node, error.found, error.expected) == ("Gemm", "g", "STRING", "INT")
 
 
+def test_outputs_are_told_by_name() -> None:
+    assert "no outputs" in refused_import(model([node("Relu", "x", "y")], [value("x")], outputs=[])).what
+    assert refused_import(model([node("Relu", "x", "y")], [value("x")], outputs=["y", "y"])).node == "y"
+
+
+@pytest.mark.parametrize("what", ["input", "output", "initializer"])
+def test_a_name_that_no_artifact_can_hold(what: str) -> None:
+    """In words that can be read: the name itself is not among them."""
+    names = dict.fromkeys(("input", "output", "initializer"), "") | {what: "n" * 70_000}
+    x, y, w = (f"{short}{name}" for short, name in zip("xyw", names.values(), strict=True))
+    proto = model([node("Add", f"{x} {w}", y)], [value(x)], [y], {w: np.ones(3, np.float32)})
+    error = refused_import(proto)
+    assert what in error.what
+    assert len(str(error)) < 500
+
+
 def test_a_name_that_nothing_makes() -> None:
     assert "'nowhere'" in str(refused_import(model([node("Relu", "nowhere", "y")])).found)
     assert "'y'" in str(refused_import(model([], [value("x")])).found)

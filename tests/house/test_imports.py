@@ -22,6 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro"}),
     frozenset({"repro.bench", "repro.arguments", "repro.progress", "repro.tables", "proofs"}),
     frozenset({"repro.cli_audit", "repro.cli_training", "repro.cli_bench", "repro.cli_tune", "repro.cli"}),
+    frozenset({"repro.__main__"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from repro.errors import ReproError
 from repro.frontend import import_model, load_model
 from repro.ir.types import Array
 from repro.train_step import TrainStep, train_step, training_of
@@ -67,3 +68,13 @@ def test_parts_of_a_batch_differ_from_the_whole_by_rounding(name: str) -> None:
     assert len(found) == len(expected) > 6
     for mine, reference in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, reference, rtol=0, atol=1e-5 * np.abs(reference).max())
+
+
+@pytest.mark.parametrize("given", [{"outpt": "x"}, {"learning_rate": "0.1", "memory": "1GB"}])
+def test_a_word_that_is_no_option_is_named(given: dict[str, str]) -> None:
+    """Without a loss too: any keyword that `build` does not know comes here."""
+    with pytest.raises(ReproError, match="no such option") as refused:
+        training_of(given)
+    assert refused.value.found in ("outpt", "memory")
+    with pytest.raises(ReproError, match="needs a loss"):
+        training_of({"learning_rate": "0.1", "label_smoothing": "0.1"})

@@ -35,16 +35,22 @@ def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
 
 
 class Code:
-    """Objects loaded into this process."""
+    """Objects loaded into this process.
+
+    JITLink gives each object one piece of memory. The older loader asks for a piece for each kind of section, which may
+    lie further apart than an instruction reaches (a mapped model between them): it then ends the process.
+    """
 
     def __init__(self, objects: Sequence[bytes]) -> None:
         toolchain.initialise()
-        self._target = llvm.Target.from_default_triple().create_target_machine()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._target)
+        self._jit = llvm.create_lljit_compiler(
+            llvm.Target.from_default_triple().create_target_machine(jit=True), use_jit_link=True
+        )
+        library = llvm.JITLibraryBuilder().add_current_process().export_symbol(programs.SYMBOL)
         for data in objects:
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        self._engine.finalize_object()
-        address = self._engine.get_function_address(programs.SYMBOL)
+            library.add_object_img(data)
+        self._library = library.link(self._jit, "program")
+        address = self._library[programs.SYMBOL]
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.enter = prototype(address)
         """enter(context, thread, threads): releases the interpreter's lock while it runs."""
