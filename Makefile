@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
-.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles bless cross-host lock wheel clean
+.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles bless cross-host lock wheel gpu-wheels clean
 
 help: ## the list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,17 @@ lock: ## resolve requirements.lock again (needs uv)
 
 wheel: $(STAMP) ## build the wheel into dist/
 	$(PY) -m build --wheel --no-isolation
+
+WHEELS_FOR ?= 3.12
+LACKING ?= $(shell sed -nE 's/^([a-zA-Z0-9_-]+)==.*/\1/p' requirements.lock)
+gpu-wheels: wheel ## wheels for a GPU machine without a network: [WHEELS_FOR=3.12] [LACKING="llvmlite rfc8785", if it has the rest]
+	rm -rf build/gpu-wheels && mkdir -p build/gpu-wheels && cp dist/repro-*.whl build/gpu-wheels
+	awk -v names="$(LACKING)" 'BEGIN { split(names, list, " "); for (n in list) wanted[list[n]] } \
+		/^[a-zA-Z0-9]/ { split($$1, name, "=="); taken = name[1] in wanted } taken' requirements.lock > build/gpu-wheels/wanted.txt
+	$(PY) -m pip download --quiet --disable-pip-version-check --dest build/gpu-wheels --only-binary=:all: --no-deps \
+		--python-version $(WHEELS_FOR) --implementation cp --platform manylinux2014_x86_64 \
+		$(foreach glibc,28 27 17,--platform manylinux_2_$(glibc)_x86_64) --require-hashes --requirement build/gpu-wheels/wanted.txt
+	@du -sh build/gpu-wheels
 
 clean: ## remove what builds made; the environment stays
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -7,8 +7,9 @@ Needs a CUDA device and the `torch` extra. Each case runs in turn, ours, PyTorch
 eager, forward and backward; times are medians of CUDA events, ratios are the faster of PyTorch's times over ours. A
 device copy of as many bytes stands beside them. For each dot it is said whether cuBLAS's bits are those of the
 contract's chains, and for every case how far apart the two results are. exp, tanh and GELU stand apart: ours are
-correctly rounded, through f64. Last comes a training step of a GPT (12 layers, width 768, 12 heads, 1024 tokens, batch
-8, AdamW), ours as one CUDA graph, PyTorch's eager, and the time of each of its kernels. What is measured is written to
+correctly rounded, through f64. Then comes a training step of a GPT (12 layers, width 768, 12 heads, 1024 tokens, batch
+8, AdamW), ours as one CUDA graph, PyTorch's eager, and the time of each of its kernels; last one of ResNet-18 (32
+images of 32 x 32), ours alone, and the time of each of its kernels. What is measured is written to
 the results at once, and what fails does not keep the rest from running (benchmarks.gpu_results). Exit code 0: all was
 measured; 3: something was not.
 """
@@ -30,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import gpu_results
-from benchmarks.gpu_cases import CASES, GPT, Case, gpt_step
+from benchmarks.gpu_cases import CASES, GPT, Case, Step, gpt_step, resnet_step
 from benchmarks.gpu_device import Cuda, Loaded
 from benchmarks.gpu_results import Results
 from repro.bench.workloads.models import gpt_torch
@@ -150,6 +151,23 @@ class StepRun:
         return {"seconds": times, "ratio": times["torch"] / times["ours"], "PyTorch's first loss": first}
 
 
+def network_step(device: Cuda, made: Step, inputs: Sequence[Array], rounds: int) -> dict[str, Any]:
+    """Our time of a training step, and of each of its kernels."""
+    loaded = Loaded(device, made.program, made.initial)
+    loaded.give(inputs)
+    loaded.run()
+    loss = float(loaded.output().view(device.torch.float32)[0])
+    times = medians({"ours": device.graph(loaded.run)}, device, rounds)
+    return {"seconds": times, "first loss": loss, "seconds by kernel": kernel_times(loaded, device)}
+
+
+def resnet(device: Cuda, rounds: int) -> dict[str, Any]:
+    """The step of ResNet-18: its weight gradients are what no case shows."""
+    generator = np.random.default_rng(1)
+    inputs = [generator.standard_normal((32, 3, 32, 32), np.float32), generator.integers(0, 10, 32)]
+    return network_step(device, resnet_step(), inputs, rounds)
+
+
 def kernel_times(loaded: Loaded, device: Cuda) -> list[dict[str, Any]]:
     """Of each kernel of a program, and each step over blocks of rows, its calls, the time of all, and its floors by
     device; the longest first."""
@@ -215,7 +233,7 @@ def _milliseconds(part: Mapping[str, Any]) -> str:
 
 def said_of(part: Mapping[str, Any]) -> str:
     """A part of the step in a line."""
-    if "seconds by kernel" in part:
+    if "seconds by kernel" in part and "seconds" not in part:
         return f"{part['case']}: {len(part['seconds by kernel'])} kernels"
     return f"{part['case']}: {_milliseconds(part)}"
 
@@ -267,6 +285,9 @@ def main(words: list[str]) -> int:
     show([each for each in tried if each is not None], device.name)
     if not options.no_step:
         run_step(results, device, options.layers, options.rounds)
+        found = results.tried("ResNet-18 step", lambda: resnet(device, options.rounds), said_of)
+        if found is not None:
+            show_kernels(found)
     return results.finish()
 
 

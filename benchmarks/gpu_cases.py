@@ -11,7 +11,8 @@ import numpy as np
 
 from passes import pipeline
 from repro.bench.network import Network
-from repro.bench.workloads.models import gpt
+from repro.bench.workloads.models import MODELS, gpt
+from repro.bench.workloads.workload import STEP
 from repro.frontend import EntryGraph, import_model
 from repro.frontend.load import load_model
 from repro.ir.program import Program
@@ -75,6 +76,14 @@ def convolution_step() -> Program:
     output = net.linear("fc", net.node("Flatten", x), 128, 16)
     options = training_of({"loss": "softmax_cross_entropy", "optimizer": "sgd", "learning_rate": 1e-3})
     return _program(train_step(import_model(load_model(net.model(output)), {}, {}, None, 0), options).entry)
+
+
+def resnet_step() -> Step:
+    """The training step of ResNet-18 on 32 images of 32 x 32, by SGD with momentum: the workload of `repro bench`."""
+    made = next(workload for workload in MODELS if workload.name == "resnet18")
+    net, outputs = made.network(STEP)
+    entry = train_step(import_model(load_model(net.model(*outputs)), {}, {}, None, 0), training_of(made.training)).entry
+    return Step(_program(entry), tuple(slot.initial for slot in entry.parameters), net.weights)
 
 
 def _node(operator: str, **attributes: Any) -> Callable[..., str]:

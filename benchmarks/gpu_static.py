@@ -1,11 +1,12 @@
 """What can be said of the GPU's code where no GPU is: registers, spills, the share of fma in inner loops, and floors.
 
-    python -m benchmarks.gpu_static [--chip sm_80] [--device A100] [--layers 12] [--markdown]
+    python -m benchmarks.gpu_static [--chip sm_80] [--device A100] [--layers 12] [--markdown] [--steps-only]
 
 Every kernel of the cases and of training steps is emitted and assembled by ptxas (of a CUDA toolkit, or `make ptxas`).
 The share of fma is counted in the machine code of the loop with the most of them (repro.targets.gpu.sass); of a step
 over blocks of rows in each loop of tiles. A floor is the least time by bytes and operations (repro.targets.gpu.floor):
-no measurement, and no promise.
+no measurement, and no promise. Of the training steps of ResNet-18 and of a GPT all contractions are shown whose floors
+are 2 % of the sum of all floors or more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gpu_cases import CASES, GPT, convolution_step, gpt_step
+from benchmarks.gpu_cases import CASES, GPT, convolution_step, gpt_step, resnet_step
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Expr, Rarely, apply, const, load
@@ -42,6 +43,10 @@ COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "floor", "bo
 
 TILE = 64
 """Of fma in a loop, from which on it is one of tiles."""
+HOT = 0.02
+"""Of the sum of a step's floors, from which on a kernel counts."""
+DENSE = 0.9
+"""The share of fma that the inner loop of a hot contraction should have."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +107,7 @@ def convolution_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
     for kernel in convolution_step().kernels:
         found = find(kernel)
         if found is not None and min(found.extents[1:]) >= 64:
-            batch, rows, columns, terms = found.extents
-            yield measured(f"{batch} of {rows} x {columns}, K = {terms}", kernel, ptxas, chip, device)
+            yield measured(products(kernel), kernel, ptxas, chip, device)
 
 
 def launched(program: Program) -> list[tuple[int, Kernel | Shape]]:
@@ -119,10 +123,40 @@ def launched(program: Program) -> list[tuple[int, Kernel | Shape]]:
     return [(calls[n] - inside[n], each) for n, each in enumerate(known) if calls[n] > inside[n]]
 
 
+def products(kernel: Kernel | Shape) -> str:
+    """The matrices of a kernel's contraction, or of those of each block of rows; empty where there is none."""
+    if isinstance(kernel, Shape):
+        inside = "; ".join(text for text in map(products, kernel.kernels) if text)
+        return f"{kernel.blocks} blocks of {inside}" if inside else ""
+    found = find(kernel)
+    if found is None:
+        return ""
+    batch, rows, columns, terms = found.extents
+    return f"{batch} of {rows} x {columns}, K = {terms}"
+
+
 def step_rows(program: Program, ptxas: str, chip: str, device: Device) -> list[tuple[int, Row]]:
     """What a program launches, and how often; that with the most time in its floors first."""
-    rows = [(calls, measured("", kernel, ptxas, chip, device)) for calls, kernel in launched(program)]
+    rows = [(calls, measured(products(kernel), kernel, ptxas, chip, device)) for calls, kernel in launched(program)]
     return sorted(rows, key=lambda pair: -pair[0] * pair[1].floor)
+
+
+def show_step(name: str, apart: Program, ptxas: str, chip: str, device: Device, markdown: bool) -> None:
+    """The hot contractions of a training step, and what is to be said of all of it."""
+    program = shaped(apart, SM_80)
+    rows = step_rows(program, ptxas, chip, device)
+    total = sum(calls * row.floor for calls, row in rows)
+    hot = [(calls, row) for calls, row in rows if row.what and calls * row.floor >= HOT * total]
+    shown = [(f"{calls} x {row.what}", *row.cells[1:]) for calls, row in hot]
+    show(f"{name}: contractions with {HOT:.0%} of the floors or more", shown, markdown)
+    least = [min(row.shares, default=0) for _, row in hot]
+    spilled = [row.cells[1] for _, row in rows if row.spilled]
+    sys.stdout.write(
+        f"\n{sum(share >= DENSE for share in least)} of {len(hot)} have {DENSE:.0%} fma or more in each loop of tiles; "
+        f"{len(rows)} kernels, {sum(calls for calls, _ in rows)} calls; floors add up to {total / 1e3:.1f} ms on "
+        f"{device.name}; kernels that spill: {', '.join(spilled) or 'none'}; temporaries "
+        f"{program.arena_bytes / 1e6:.0f} MB, {apart.arena_bytes / 1e6:.0f} MB with every kernel apart\n"
+    )
 
 
 ELEMENTS = 1 << 26
@@ -174,31 +208,23 @@ def main(words: list[str]) -> int:
     parser.add_argument("--chip", help="whose machine code to look at: the device's own, if not named")
     parser.add_argument("--device", default="A100", choices=sorted(DEVICES), help="whose floors to work out")
     parser.add_argument("--layers", type=int, default=GPT["layers"])
-    parser.add_argument("--most", type=int, default=16, help="kernels of the step to show")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--steps-only", action="store_true", help="the training steps of ResNet-18 and of a GPT alone")
     options = parser.parse_args(words)
     ptxas, device = installed(), DEVICES[options.device]
     if ptxas is None:
         sys.stderr.write("ptxas is not installed: there is nothing to report\n")
         return 3
     chip = options.chip or device.chip
-    rows = [row.cells for row in case_rows(ptxas, chip, device)]
-    show(f"cases, {chip}, floors on {device.name}", rows, options.markdown)
-    steps = [row.cells for row in convolution_rows(ptxas, chip, device)]
-    show("a training step of two convolutions: its contractions", steps, options.markdown)
-    show("elementary functions, 2^26 elements", list(road_rows(ptxas)), options.markdown, ROADS)
-    apart = gpt_step({**GPT, "layers": options.layers}).program
-    program = shaped(apart, SM_80)
-    step = step_rows(program, ptxas, chip, device)
-    shown = [(f"{calls} calls", *row.cells[1:]) for calls, row in step[: options.most]]
-    title = f"GPT step, {options.layers} layers: the {len(shown)} kernels with most in their floors"
-    show(title, shown, options.markdown)
-    total = sum(calls * row.floor for calls, row in step) / 1e3
-    spilled = [row.cells[1] for _, row in step if row.spilled]
-    count = sum(calls for calls, _ in step)
-    sys.stdout.write(f"\n{len(step)} kernels, {count} calls; floors add up to {total:.1f} ms on {device.name}; ")
-    sys.stdout.write(f"kernels that spill: {', '.join(spilled) or 'none'}; ")
-    sys.stdout.write(f"temporaries {program.arena_bytes / 1e6:.0f} MB, {apart.arena_bytes / 1e6:.0f} MB apart\n")
+    if not options.steps_only:
+        rows = [row.cells for row in case_rows(ptxas, chip, device)]
+        show(f"cases, {chip}, floors on {device.name}", rows, options.markdown)
+        steps = [row.cells for row in convolution_rows(ptxas, chip, device)]
+        show("a training step of two convolutions: its contractions", steps, options.markdown)
+        show("elementary functions, 2^26 elements", list(road_rows(ptxas)), options.markdown, ROADS)
+    show_step("ResNet-18's step, 32 images of 32 x 32", resnet_step().program, ptxas, chip, device, options.markdown)
+    gpt = gpt_step({**GPT, "layers": options.layers}).program
+    show_step(f"GPT step, {options.layers} layers", gpt, ptxas, chip, device, options.markdown)
     return 0
 
 

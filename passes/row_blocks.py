@@ -349,22 +349,23 @@ class _Blocks:
         return few is not None and call.buffers.index(buffer) in sliced(self.kernel(call), few)
 
     def _worthwhile(self, group: _Group, steps: Sequence[Step]) -> list[_Group]:
-        """What of a group pays, with the counts that it is to have: the group, or where a machine measures gains, as
-        many of its first calls as gain at least half of the most (what they leave each other is memory too), and so on
-        with the rest."""
+        """What of a group pays, with the counts that it is to have: the group, or where a machine measures gains, so
+        many of its first calls as need not store most of all that gain at least half of the most (memory counts too),
+        and of those that gain most; and so on with the rest."""
         calls = [_call(steps[member]) for member in group.members]
         if not self._pays(calls):
             return []
         if self.gain is None:
             return [replace(group, counts=group.counts[:1])]
-        found: list[tuple[int, int, int]] = []
+        found: list[tuple[int, int, int, int]] = []
         for size in range(2, len(calls) + 1):
             common = set(self.counts(calls[0])).intersection(*map(self.counts, calls[1:size]))
+            spared = sum(self.buffers[buffer].nbytes for buffer in self._locals(calls[:size]))
             for count in self._fitting(sorted(common), calls[:size]) if self._pays(calls[:size]) else ():
                 gain = self.gain(self._candidate(calls[:size], count))
-                found += [(size, gain, -count)] if gain > 0 else []
-        most = max((gain for _, gain, _ in found), default=0)
-        size, _, count = max((each for each in found if 2 * each[1] >= most), default=(1, 0, 0))
+                found += [(spared, gain, size, -count)] if gain > 0 else []
+        most = max((gain for _, gain, _, _ in found), default=0)
+        _, _, size, count = max((each for each in found if 2 * each[1] >= most), default=(0, 0, 1, 0))
         rest = self._worthwhile(replace(group, members=group.members[size:]), steps)
         return [*([_Group(group.members[:size], (-count,))] if found else []), *rest]
 

@@ -195,12 +195,19 @@ def _broken(*tensors: Any) -> Any:
     raise RuntimeError("out of memory")
 
 
+def _small_step(device: gpu_device.Cuda, rounds: int) -> dict[str, Any]:
+    """In the place of ResNet-18's."""
+    inputs = [np.zeros((SMALL["batch"], SMALL["tokens"]), np.int64), np.zeros(16, np.int64)]
+    return gpu.network_step(device, gpt_step(SMALL), inputs, rounds)
+
+
 def _rehearse(monkeypatch: pytest.MonkeyPatch, results: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
     """The benchmark's exit code, and what its file of results holds then."""
     small = [_small(case) for case in CASES if case.name in ("linear", "exp")]
     broken = Case("softmax", "", {"x": (4, 8)}, small[1].build, _broken)
     monkeypatch.setattr(gpu, "CASES", [small[0], broken, small[1]])
     monkeypatch.setattr(gpu, "GPT", SMALL)
+    monkeypatch.setattr(gpu, "resnet", _small_step)
     monkeypatch.setattr(gpu, "Cuda", Rehearsed)
     monkeypatch.setattr(gpu_device, "shaped", eager)
     given = ["--rounds", "1", "--layers", "1", "--results", str(results), *words]
@@ -219,11 +226,12 @@ def test_a_rehearsal_of_all_that_is_measured(
     code, lines = _rehearse(monkeypatch, tmp_path / "results.jsonl", "--resume")
     again = [line["case"] for line in lines[3:]]
     step = "GPT step, 1 layers"
-    assert code == 3 and again == ["softmax", step, f"{step}: kernels", f"{step}: beside PyTorch"]
-    ours, kernels, beside = lines[4:]
+    assert code == 3 and again == ["softmax", step, f"{step}: kernels", f"{step}: beside PyTorch", "ResNet-18 step"]
+    ours, kernels, beside, network = lines[4:]
     roads = [row["road"] for row in kernels["seconds by kernel"]]
     assert any(road.startswith("blocks") for road in roads), "no step over blocks of rows was timed"
     assert abs(ours["first loss"] - beside["PyTorch's first loss"]) < 1e-3
+    assert network["seconds"] == {"ours": 1.0} and network["first loss"] > 0 and network["seconds by kernel"]
 
 
 def test_nothing_begins_when_the_time_is_over(
@@ -232,7 +240,8 @@ def test_nothing_begins_when_the_time_is_over(
     results = tmp_path / "results.jsonl"
     results.touch()
     assert _rehearse(monkeypatch, results, "--minutes", "0") == (3, [])
-    assert "no time for: linear, softmax, exp, GPT step" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no time for: linear, softmax, exp, GPT step" in said and "ResNet-18 step; again with --resume" in said
 
 
 def test_results_of_another_device_or_code_are_no_results(tmp_path: Path) -> None:

@@ -20,12 +20,14 @@ MOST_LINES = 16
 class Access:
     """`separation`: where its elements lie, if they are copied; None if they are evaluated. `by_term`: the elements
     that a thread brings are of one term, because terms are neighbours in memory, and lines are not. `wide`: elements of
-    one copy. `pairs`: terms are neighbours two by two, whatever else is looked up, and a thread brings two of them."""
+    one copy. `pairs`: terms are neighbours two by two, whatever else is looked up, and a thread brings two of them.
+    `taps`: columns of a row of pixels, where such rows are what is brought (repro.targets.gpu.strips)."""
 
     separation: Separation | None
     by_term: bool
     wide: int
     pairs: bool = False
+    taps: int = 1
 
     @property
     def terms_beside(self) -> bool:
@@ -34,11 +36,14 @@ class Access:
         return self.by_term and self.wide > 1
 
     def along(self, plan: Plan, side: int) -> int:
-        """Threads that bring the neighbours of a step. Where lines follow a stride and an element is a copy, they are
-        few, which still read whole sectors: a thread has many lines then, at constant distances from the first."""
-        lines, depth, threads = plan.tile.block[side], plan.tile.depth, plan.tile.threads
+        """Threads that bring the neighbours of a step. Where terms are shared out and their number divides no block, a
+        power of two: those beyond the last term bring it again, to a place that nobody reads. Where lines follow a
+        stride and an element is a copy, they are few, which still read whole sectors: a thread has many lines then, at
+        constant distances from the first."""
+        lines, depth, threads = plan.seen(side).tile.block[side], plan.tile.depth, plan.tile.threads
         if self.by_term:
-            return depth // (2 if self.pairs else self.wide)
+            runs = depth // (2 if self.pairs else self.wide)
+            return runs if threads % runs == 0 or self.wide == 1 else 1 << (runs - 1).bit_length()
         runs = lines // self.wide
         if self.separation is None or self.separation.line_stride is None or (self.wide > 1 and threads % runs == 0):
             return runs
@@ -48,25 +53,30 @@ class Access:
 
     def even(self, plan: Plan, side: int) -> bool:
         """Whether every thread has the same share of a step."""
-        lines, depth, threads = plan.tile.block[side], plan.tile.depth, plan.tile.threads
-        runs, along = lines * depth // self.wide, self.along(plan, side)
+        lines, depth, threads = plan.seen(side).tile.block[side], plan.tile.depth, plan.tile.threads
+        along = self.along(plan, side)
+        runs = lines * (along if self.by_term and self.wide > 1 else depth // self.wide)
         return runs % threads == 0 and threads % along == 0 and (self.by_term or depth % (threads // along) == 0)
 
     def group(self, plan: Plan) -> int:
         """A thread's output lines that lie side by side."""
-        return 1 if self.terms_beside else plan.chunk
+        return self.taps if self.terms_beside else plan.chunk
 
 
 def access(plan: Plan, side: int) -> Access:
     """Of the rows' (side 0) or the columns' (side 1) operand."""
+    taps, plan = plan.tile.taps if side == 1 else 1, plan.seen(side)
     term, terms, lines = plan.contraction.terms[side], plan.contraction.reduce.axes, plan.axes(side)
     along_lines, along_terms = plan.contraction.neighbours(side)
     by_term = along_terms > along_lines
     if not isinstance(term, Load) or term.dtype is BOOL or term.buffer in plan.carried:
         return Access(None, by_term, 1)
     present = plan.contraction.reduce.present if plan.contraction.absent_in == side else None
+    if taps > 1:
+        return Access(separate(term, None, lines, terms), True, plan.chunk, taps=taps)
     separation = separate(term, present, lines, terms)
-    wide = plan.chunk if separation is not None and _whole_chunks(plan, side, term, separation, by_term) else 1
+    fitting = (wide for wide in (plan.chunk, 2) if _whole_runs(plan, side, term, separation, by_term, wide))
+    wide = next(fitting, 1)
     tabled = separation is not None and separation.tabled and by_term and wide == 1
     return Access(separation, by_term, wide, tabled and _in_pairs(plan, term))
 
@@ -77,10 +87,10 @@ def _in_pairs(plan: Plan, load: Load) -> bool:
     return last.extent % 2 == 0 and plan.panel % 2 == 0 and ix.coefficient(load.offset, last) == 1
 
 
-def _whole_chunks(plan: Plan, side: int, load: Load, separation: Separation, by_term: bool) -> bool:
-    """Whether every run of a chunk along the fast axis is 16 aligned bytes of the buffer."""
-    if separation.meeting is not None or (by_term and plan.panels > 1 and plan.panel % plan.chunk):
+def _whole_runs(plan: Plan, side: int, load: Load, separation: Separation | None, by_term: bool, wide: int) -> bool:
+    """Whether every run of so many elements along the fast axis lies together in the buffer, and aligned."""
+    if separation is None or separation.meeting is not None or (by_term and plan.panels > 1 and plan.panel % wide):
         return False
     extent, rest = run_of(load.offset, plan.contraction.reduce.axes if by_term else plan.axes(side))
-    fits = plan.tile.block[side] * plan.tile.depth >= plan.chunk * plan.tile.threads
-    return extent > 1 and extent % plan.chunk == 0 and ix.divisible(rest, plan.chunk) and fits
+    fits = plan.tile.block[side] * plan.tile.depth >= wide * plan.tile.threads
+    return extent > 1 and extent % wide == 0 and ix.divisible(rest, wide) and fits

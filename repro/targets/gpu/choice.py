@@ -19,8 +19,9 @@ from repro.targets.gpu.access import Access, access
 from repro.targets.gpu.presence import mask_bytes
 from repro.targets.gpu.separation import separate
 from repro.targets.gpu.share import dealt
+from repro.targets.gpu.strips import strip
 from repro.targets.gpu.term_table import table_words
-from repro.targets.gpu.tiles import DOUBLE, SINGLE, Plan, Tile
+from repro.targets.gpu.tiles import DOUBLE, SINGLE, STRIPS, Plan, Tile
 
 WORKSPACE = 256 << 20
 """Bytes of panel totals, at most."""
@@ -49,7 +50,7 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     _, rows, columns, terms = contraction.extents
     if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
         return None
-    tiles = SINGLE if contraction.reduce.dtype.bits == 32 else DOUBLE
+    tiles = _tiles(contraction)
     costs: list[tuple[int, int, Plan]] = []
     for tile in tiles:
         ways = [access(Plan(contraction, tile, 1), side) for side in (0, 1)]
@@ -58,6 +59,14 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
             if even and made.workspace_bytes <= WORKSPACE and shared_bytes(made, ways) <= machine.shared_bytes:
                 costs.append((_cost(made, ways, machine), len(costs), made))
     return min(costs)[2]
+
+
+def _tiles(contraction: Contraction) -> tuple[Tile, ...]:
+    """Those that it may be run in; in strips where steps hold whole rows of pixels."""
+    if contraction.reduce.dtype.bits != 32:
+        return DOUBLE
+    found = strip(contraction)
+    return SINGLE if found is None else (*SINGLE, *(tile for tile in STRIPS if tile.depth % found.width == 0))
 
 
 def _parted(contraction: Contraction) -> Contraction:
@@ -115,12 +124,13 @@ def _cost(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:
 def _reads(made: Plan) -> int:
     """Of shared memory, 16 bytes each, of a thread in a step. A value that several threads of a warp read is given to
     each of them."""
-    return sum(made.tile.own) * made.tile.depth // made.chunk
+    return sum(made.seen(side).tile.own[side] for side in (0, 1)) * made.tile.depth // made.chunk
 
 
 def _step_bytes(made: Plan) -> int:
     """That a block brings in a step, from the second-level cache at most: memory gives the same bytes for any tile."""
-    return sum(made.tile.block) * made.tile.depth * made.contraction.reduce.dtype.bytes
+    lines = sum(made.seen(side).tile.block[side] for side in (0, 1))
+    return lines * made.tile.depth * made.contraction.reduce.dtype.bytes
 
 
 def instructions(made: Plan, ways: Sequence[Access]) -> int:
@@ -131,12 +141,13 @@ def instructions(made: Plan, ways: Sequence[Access]) -> int:
 
 
 def _brought(made: Plan, side: int, way: Access) -> int:
-    count = made.tile.block[side] * made.tile.depth // made.tile.threads // way.wide
+    dealing = dealt(made, side, way)
+    count = dealing.lines * dealing.terms
     if way.separation is None:
         return EVALUATED * count
     if not way.separation.tabled:
         return count
     if way.pairs:
         return count * 5 // 2
-    lines = dealt(made, side, way).lines
+    lines = dealing.lines
     return count * 2 + 4 * count // lines if lines > 1 else count * 7 // 2

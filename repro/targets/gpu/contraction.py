@@ -24,6 +24,7 @@ from repro.targets.gpu.launch import PLAIN_SHARED, GpuKernel, Launch
 from repro.targets.gpu.operand import Operand
 from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.share import Step
+from repro.targets.gpu.strip_operand import StripOperand
 from repro.targets.gpu.tiles import MOST_REGISTERS, Plan
 from repro.targets.gpu.totals import PanelTotals, Totals
 from repro.targets.llvm import scalars
@@ -67,7 +68,7 @@ class Block:
         body.hoist(self.reduce.children, outputs.scope)
         self.registers = self._registers(ways)
         spare = self.registers == MOST_REGISTERS
-        self.sides = [Operand(body, plan, side, ways[side], outputs, spare=spare) for side in (0, 1)]
+        self.sides = [self._operand(side, ways[side], outputs, spare=spare) for side in (0, 1)]
         self.tables = [side.table for side in self.sides if side.table is not None]
         self.copied = any(side.copies is not None for side in self.sides)
         self.bytes = sum(side.share.bytes for side in self.sides)
@@ -82,6 +83,11 @@ class Block:
             self.f.declared[f"@steps = internal addrspace(3) global [{2 * self.bytes} x i8] undef, align 16"] = None
         self.outputs = plan.tile.rows * plan.tile.columns
         self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
+
+    def _operand(self, side: int, way: Access, outputs: Outputs, *, spare: bool) -> Operand:
+        if way.taps > 1:
+            return StripOperand(self.body, self.plan, side, way, self.groups, spare=spare)
+        return Operand(self.body, self.plan, side, way, outputs, spare=spare)
 
     def _registers(self, ways: Sequence[Access]) -> int:
         """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of

@@ -40,7 +40,7 @@ class Finish:
         self.reduce = plan.contraction.reduce
         body.hoist([kernel.stores[0].value, kernel.stores[0].offset], outputs.scope)
         group = outputs.groups[1]
-        self.group = group if plan.contraction.extents[2] % group == 0 else 1
+        self.group = group if group == plan.chunk and plan.contraction.extents[2] % group == 0 else 1
         """A thread's columns that are stored together."""
 
     def store(self, totals: Totals) -> None:

@@ -108,7 +108,7 @@ def separate(load: Load, present: Expr | None, lines: Sequence[Axis], terms: Seq
     """The load's place in two parts; None where an axis of its lines and one of its terms go into one number, a part
     needs more than 32 bits, or neither side of a condition has few classes."""
     parted = _parts(load.offset, frozenset(lines), frozenset(terms))
-    conditions = list(dict.fromkeys([*_conjuncts(load.when), *_conjuncts(present)]))
+    conditions = list(dict.fromkeys([*conjuncts(load.when), *conjuncts(present)]))
     meeting = _meeting(conditions, lines, terms) if conditions else None
     loads = any(isinstance(e, Load) for e in topological([load.offset, *conditions]))
     if parted is None or loads or (conditions and meeting is None) or not all(map(_narrow, parted)):
@@ -166,12 +166,13 @@ def _narrow(part: Expr) -> bool:
 # conditions ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _conjuncts(condition: Expr | None) -> Iterator[Expr]:
+def conjuncts(condition: Expr | None) -> Iterator[Expr]:
+    """What must all hold for a condition to; nothing where there is none."""
     if condition is None:
         return
     if isinstance(condition, Apply) and condition.op == "and" and condition.dtype is BOOL:
         for child in condition.children:
-            yield from _conjuncts(child)
+            yield from conjuncts(child)
         return
     yield condition
 

@@ -42,6 +42,7 @@ class Dealing:
 
 def dealt(plan: Plan, side: int, access: Access) -> Dealing:
     """How a step is shared out. Raises InternalError where that leaves threads with different shares."""
+    plan = plan.seen(side)
     lines, depth, threads = plan.tile.block[side], plan.tile.depth, plan.tile.threads
     if not access.even(plan, side):
         raise InternalError(f"a step of {lines} x {depth} is not shared out evenly by {access.wide}")
@@ -52,7 +53,7 @@ def dealt(plan: Plan, side: int, access: Access) -> Dealing:
         terms = depth // (threads // along)
     elif access.pairs:
         terms = 2
-    beside, rows = (depth, lines) if access.terms_beside else (lines, depth)
+    beside, rows = (along * access.wide, lines) if access.terms_beside else (lines, depth)
     stride = beside + (plan.chunk if access.by_term else _padding(along * access.wide, terms, plan.chunk))
     return Dealing(along, apart, lines // apart, terms, stride, stride * rows)
 
@@ -79,7 +80,9 @@ class Share:
         fast = f.scaled(fast, self.wide * (self.terms if self.by_term else 1))
         line, term = (slow, fast) if self.by_term else (fast, f.scaled(slow, self.terms))
         self.own_lines = [f.add(line, integer(number * self.apart)) for number in range(self.lines)]
-        self.ahead = scalars.convert(f, term, I32)
+        last, beyond = integer(plan.tile.depth - self.wide), dealing.along * self.wide > plan.tile.depth
+        found = scalars.select(f, scalars.compare(f, "lt", term, last), term, last) if self.by_term and beyond else term
+        self.ahead = scalars.convert(f, found, I32)
         """The first of the thread's terms, counted from the step's."""
         outer, inner = (line, term) if access.terms_beside else (term, line)
         self.place = f.add(f.scaled(outer, self.stride), inner)

@@ -8,6 +8,7 @@ step begins with stands between that and the first look, and between the last lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from repro.ir.types import I32, I64, U32
@@ -73,7 +74,7 @@ class TermTable:
         # what is the same in every step is added to the table's own address: the chip's is then one shifted sum
         own, far = self._address(f.scaled(ahead, self.words)), f.scaled(slot, 4 * self.words)
         first = f.let(f"getelementptr inbounds i8, ptr addrspace(3) {own}, {far.typed}", I64).text
-        together = min(count * self.words, 4)
+        together = math.gcd(count * self.words, 4)
         kind, values = f"<{together} x i32>", list[Val]()
         for at in range(0, count * self.words, together):
             place = f.let(f"getelementptr inbounds i32, ptr addrspace(3) {first}, i64 {at}", I64).text

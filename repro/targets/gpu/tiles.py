@@ -8,10 +8,12 @@ parallel work too: each group of panels has its own blocks, which leave their to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from repro.errors import InternalError
 from repro.ir.contraction import Contraction
 from repro.ir.expressions import Axis
+from repro.targets.gpu.strips import TAPS, strip
 
 WARP = 32
 MOST_REGISTERS = 255
@@ -33,6 +35,8 @@ class Tile:
     """That a thread may have: fewer let a multiprocessor hold more blocks."""
     crowded: int = MOST_REGISTERS
     """The same, where operands need more than usual."""
+    taps: int = 1
+    """Columns beside each other that are taps of one row of a picture (repro.targets.gpu.strips)."""
 
     @property
     def own(self) -> tuple[int, int]:
@@ -61,6 +65,13 @@ SINGLE = (
     *(Tile(8, 4, depth, (2, 1), registers=96, crowded=128) for depth in (16, 32)),
     *(Tile(4, 4, depth, (2, 1), registers=80, crowded=128) for depth in (16, 32)),
 )
+STRIPS = tuple(
+    Tile(8, columns, depth, warps, taps=TAPS)
+    for columns, depth in ((6, 28), (6, 32), (6, 56), (9, 28), (9, 32), (12, 28), (12, 32))
+    for warps in ((4, 2), (4, 1), (2, 2), (2, 1))
+)
+"""For operands in strips, whose steps hold whole rows of 4 to 56 pixels. None has more than 52 KB of machine code in a
+step: an instruction cache of 128 KB was measured on Volta (Jia et al. 2018, arXiv 1804.06826)."""
 DOUBLE = (Tile(4, 4, 8, registers=128),)
 """Chips for graphics have few f64 units, and the others half as many as for f32: operands never are the limit."""
 
@@ -74,6 +85,15 @@ class Plan:
     panels_per_block: int
     carried: frozenset[int] = frozenset()
     """Buffers (positions) that lie in shared memory, or were written in the same launch: they cannot be copied."""
+
+    def seen(self, side: int) -> Plan:
+        """The plan as what brings an operand sees it: where the columns' is in strips, columns are rows of pixels."""
+        if side == 0 or self.tile.taps == 1:
+            return self
+        found, tile = strip(self.contraction), replace(self.tile, columns=self.tile.columns // self.tile.taps, taps=1)
+        if found is None:
+            raise InternalError(f"{self.text} is for strips")
+        return replace(self, contraction=found.contraction, tile=tile)
 
     def axes(self, side: int) -> tuple[Axis, ...]:
         """Of rows (side 0) or columns (side 1)."""

@@ -53,11 +53,13 @@ class Totals:
         f.when(ends, block)
 
     def some(self, first: Val, count: int) -> list[Val]:
-        """So many of the totals at the end from one of them on, in registers; whole chunks."""
+        """So many of the totals at the end from one of them on, in registers."""
         if not self.sums:
             return self.chains[int(first.text) : int(first.text) + count]
         area = self.blocks or self.sums
         start = self.f.let(f"getelementptr inbounds {element(self.dtype)}, ptr {area}, {first.typed}", I64).text
+        if self.plan.tile.columns % self.chunk and count % self.chunk:
+            return [self._one(start, at) for at in range(count)]
         vectors = [self._read(start, at) for at in range(0, count, self.chunk)]
         return [self._pick(vector, lane) for vector in vectors for lane in range(self.chunk)]
 
@@ -107,6 +109,10 @@ class Totals:
         kind = f"<{self.chunk} x {element(self.dtype)}>"
         return self.f.let(f"load volatile {kind}, ptr {self._place(area, at)}, align 16", self.dtype, self.chunk)
 
+    def _one(self, area: str, at: int) -> Val:
+        kind, nbytes = element(self.dtype), self.dtype.bytes
+        return self.f.let(f"load volatile {kind}, ptr {self._place(area, at)}, align {nbytes}", self.dtype)
+
     def _store(self, area: str, at: int, value: Val) -> None:
         self.f.line(f"store volatile {value.typed}, ptr {self._place(area, at)}, align 16")
 
@@ -132,7 +138,7 @@ class PanelTotals:
 
     def __init__(self, body: GpuBody, plan: Plan, groups: tuple[int, int]) -> None:
         self.body, self.f, self.plan, self.groups = body, body.f, plan, groups
-        self.dtype, self.group = plan.contraction.reduce.dtype, groups[1]
+        self.dtype, self.group = plan.contraction.reduce.dtype, groups[1] if groups[1] == plan.chunk else 1
 
     def add(self, start: Val, chains: Sequence[Val]) -> None:
         f, (height, width), tile = self.f, self.plan.padded, self.plan.tile

@@ -1,0 +1,43 @@
+"""The columns' operand of a contraction where it is brought in strips (repro.targets.gpu.strips)."""
+
+from __future__ import annotations
+
+from repro.targets.gpu.access import Access
+from repro.targets.gpu.body import GpuBody
+from repro.targets.gpu.operand import Operand
+from repro.targets.gpu.outputs import Outputs
+from repro.targets.gpu.strips import TAPS, strip
+from repro.targets.gpu.tiles import Plan
+from repro.targets.llvm import scalars
+from repro.targets.llvm.text import Val
+
+
+class StripOperand(Operand):
+    """A step of rows of pixels. What a thread reads of them serves all taps."""
+
+    def __init__(
+        self, body: GpuBody, plan: Plan, side: int, access: Access, groups: tuple[int, int], *, spare: bool = False
+    ) -> None:
+        seen, found = plan.seen(side), strip(plan.contraction)
+        assert found is not None
+        super().__init__(body, seen, side, access, Outputs(body, seen, (groups[0], 1)), spare=spare)
+        self.width = found.width
+        self.known: dict[tuple[str, int], list[list[Val]]] = {}
+        """Chunks that were read, by the step's address and term: [pixel][row]."""
+
+    def fragments(self, shared: str, term: int) -> list[list[Val]]:
+        """A chunk of terms from `term` on, of each of the thread's columns, taps of a row side by side."""
+        chunk = self._chunk(shared, term)
+        first, last = term % self.width == 0, (term + self.chunk) % self.width == 0
+        zero = [scalars.constant(self.f, self.dtype, 0, 1)] * len(chunk[0])
+        before = zero if first else self._chunk(shared, term - self.chunk)[-1]
+        after = zero if last else self._chunk(shared, term + self.chunk)[0]
+        pixels = [before, *chunk, after]
+        lines = range(len(zero))
+        return [[pixels[t + tap][line] for line in lines for tap in range(TAPS)] for t in range(self.chunk)]
+
+    def _chunk(self, shared: str, term: int) -> list[list[Val]]:
+        found = self.known.get((shared, term))
+        if found is None:
+            found = self.known[shared, term] = super().fragments(shared, term)
+        return found

@@ -1,0 +1,24 @@
+"""Copies of 8 bytes: rows of even length that are no multiple of 16 bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from repro.ir.contraction import find
+from repro.targets.gpu.access import access
+from repro.targets.gpu.tiles import Plan
+from tests.targets.on_gpu import check_gpu
+from tests.targets.test_contraction_tiles import filled, matmul
+from tests.targets.test_gpu_code import SMALL, tiled
+
+
+@pytest.mark.parametrize("panels", [None, 1])
+@pytest.mark.parametrize(("left", "right"), [(False, True), (True, False)])
+def test_even_rows_are_copied_by_8_bytes(left: bool, right: bool, panels: int | None) -> None:
+    """Beyond the last line, the last term and a short panel stand zeros by twos."""
+    kernel = matmul(34, 70, 554, left=left, right=right)
+    found = find(kernel)
+    assert found is not None
+    ways = [access(Plan(found, SMALL, 1), side) for side in (0, 1)]
+    assert [(way.wide, way.by_term) for way in ways] == [(2, right), (2, right)]
+    check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
