@@ -28,9 +28,6 @@ those a power of two apart share a cache set, which costs more than packing them
 FEW_TILES = 8
 """Tiles of rows for which columns in the second-level cache are not worth packing, however they lie. What comes from
 further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead."""
-SAME_SET, WAYS = 4096, 8
-"""Rows that are a multiple of so many bytes apart share a set of the nearest cache, which has room for so many lines:
-too few for a tall tile's rows, and what else comes by."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
@@ -119,8 +116,9 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     block_m, block_n = blocks(contraction, *several, in_order)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n)
     stride = contraction.row_stride
-    few = in_order and tile_rows + vectors <= WAYS
-    in_place = stride is not None and (few or stride * contraction.reduce.dtype.bytes % SAME_SET != 0)
+    in_place = stride is not None and (
+        tile_rows + vectors <= machine.l1_ways or stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes != 0
+    )
     return Schedule(
         None, width, 1, replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
     )

@@ -11,7 +11,8 @@ from functools import cached_property
 class Machine:
     """A target of code generation.
 
-    `vector_bits` and `registers` describe the vector unit; cache sizes are bytes. `tile_rows` by
+    `vector_bits` and `registers` describe the vector unit; cache sizes are bytes, and `l1_ways`
+    are the lines that a set of the nearest cache has room for. `tile_rows` by
     `tile_vectors` accumulators fill the registers of a contraction. `reduction_lanes` is the width at which
     a reduction runs along its own axis (1: in scalars). `permute_bits` is the width of a register from
     which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
@@ -31,6 +32,7 @@ class Machine:
     tile_vectors: int
     l1_bytes: int
     l2_bytes: int
+    l1_ways: int = 8
     reduction_lanes: int = 32
     permute_bits: int = 0
     fence: str = ""
@@ -44,6 +46,11 @@ class Machine:
             f'nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
             f'"prefer-vector-width"="{self.vector_bits}" "min-legal-vector-width"="{self.vector_bits}"'
         )
+
+    @property
+    def l1_set_bytes(self) -> int:
+        """Addresses a multiple of so many bytes apart share a set of the nearest cache."""
+        return self.l1_bytes // self.l1_ways
 
     def lanes(self, bits: int) -> int:
         """Elements of that width in a vector register."""

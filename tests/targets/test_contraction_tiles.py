@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,19 @@ def test_long_chains_against_the_contracts_words(machine, k: int) -> None:
 @pytest.mark.parametrize("layout", ["plain", "left", "right", "both"])
 def test_tails_and_transposes(machine, m: int, n: int, layout: str) -> None:
     check(matmul(m, n, 40, left=layout in ("left", "both"), right=layout in ("right", "both"), bias=True), machine)
+
+
+@MACHINES
+@pytest.mark.parametrize("k", [40, 1030, 4100])
+@pytest.mark.parametrize("operations", [2, 12])
+def test_outputs_from_registers_and_from_memory(machine, k: int, operations: int) -> None:
+    """Whole tiles of columns, with few operations behind the sum and with many; one panel, several, blocks of them."""
+    kernel = matmul(29, 64, k, bias=True)
+    (store,) = kernel.stores
+    value = store.value
+    for number in range(operations - 2):
+        value = apply("add", apply("mul", value, const(F32, 0x3F400000 + number)), load(F32, 2, kernel.axes[2]))
+    check(replace(kernel, stores=(replace(store, value=value),)), machine)
 
 
 @MACHINES
@@ -175,7 +190,7 @@ def test_windows(machine, stride: int, pad: int, size: int, rows: int) -> None:
 
 
 @MACHINES
-@pytest.mark.parametrize(("rows", "width"), [(14, 16), (5, 8), (6, 4), (8, 4)])
+@pytest.mark.parametrize(("rows", "width"), [(14, 16), (5, 8), (6, 4), (8, 4), (3, 16)])
 @pytest.mark.parametrize("m", [145, 280])
 def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> None:
     """Those of several tiles are packed together, and those that are left one by one; what hangs over the end of one's

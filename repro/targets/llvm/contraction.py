@@ -9,11 +9,12 @@ Behind the last panel's tiles of a few rows the rest of the store's expression i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import product
 
 from repro.ir import index as ix
-from repro.ir.expressions import Axis, Expr, Load, topological
+from repro.ir.expressions import Apply, Axis, Expr, Load, Rarely, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
@@ -23,6 +24,8 @@ from repro.targets.llvm.packing import Packing
 from repro.targets.llvm.text import Function, Val, element, integer
 from repro.targets.llvm.tiling import Shape
 
+FEW = 8
+"""Operations on a total that are few enough to be written for each vector of a tile."""
 AHEAD = 1024
 """Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
 
@@ -86,7 +89,8 @@ class Item(Packing):
                         lambda: self._row_of_tiles(a, row, most, panel, start, size),
                         lambda: self._row_of_tiles(a, row, rest, panel, start, size),
                     )
-                f.when(last, lambda: self.stored(row, count or integer(most), found))
+                if not self.at_once:
+                    f.when(last, lambda: self.stored(row, count or integer(most), found))
                 return ()
 
             f.loop(first, end, most, (), line)
@@ -117,7 +121,8 @@ class Item(Packing):
 
             f.either(full, lambda: tiles(most), short)
             count = scalars.select(f, lowest, integer(lower), integer(upper))
-            f.when(last, lambda: self.stored(row, scalars.select(f, full, integer(most), count), finite))
+            if not self.at_once:
+                f.when(last, lambda: self.stored(row, scalars.select(f, full, integer(most), count), finite))
             return ()
 
         tiles = scalars.select(f, here, f.add(whole, integer(2)), whole)
@@ -198,10 +203,43 @@ class Item(Packing):
         acc = f.loop(integer(0), whole, unroll, [zero] * (rows * vectors), turn(unroll))
         if unroll > 1:
             acc = f.loop(whole, size, 1, acc, turn(1))
-        for position, value in enumerate(acc):
-            line = f.add(self.total_line(row), integer(position // vectors))
-            place = f.add(f.scaled(line, shape.padded_columns), f.add(column, integer(position % vectors * width)))
+        if not self.at_once:
+            self._accumulate_all(row, column, panel, acc)
+        elif shape.panels == 1:
+            self._store_all(row, column, acc)
+        else:
+            f.either(
+                self._is(panel, shape.panels - 1, None),
+                lambda: self._store_all(row, column, acc),
+                lambda: self._accumulate_all(row, column, panel, acc),
+            )
+        return ()
+
+    def _vectors(self, row: Val, column: Val, count: int) -> Iterator[tuple[Val, Val, Val]]:
+        """For each vector of a tile's outputs: its row, its first column, and where its totals lie."""
+        f, vectors = self.f, self.tile.vectors
+        for position in range(count):
+            number, first = integer(position // vectors), f.add(column, integer(position % vectors * self.shape.width))
+            line = f.scaled(f.add(self.total_line(row), number), self.shape.padded_columns)
+            yield f.add(row, number), first, f.add(line, first)
+
+    def _accumulate_all(self, row: Val, column: Val, panel: Val, acc: list[Val]) -> Sequence[Val]:
+        for value, (_, _, place) in zip(acc, self._vectors(row, column, len(acc)), strict=True):
             self.accumulate(panel, place, value)
+        return ()
+
+    def _store_all(self, row: Val, column: Val, acc: list[Val]) -> Sequence[Val]:
+        """The outputs of a tile, behind the last panel, whose sums are still in registers."""
+        f, width = self.f, self.shape.width
+        for value, (of_row, first, place) in zip(acc, self._vectors(row, column, len(acc)), strict=True):
+            total = value
+            if self.shape.panels > 1:
+                total = scalars.apply(f, "add", self.dtype, [self.read(self.totals, place, width), value])
+            start = f.add(self.column0, first)
+            columns = self.contraction.columns
+            self._output(
+                self.body.lane_scope(self.at_line(0, of_row), columns, start, width, None, aligned=True), total
+            )
         return ()
 
     def _step(self, a: str, b: str, at: Val, acc: list[Val], rows: int) -> list[Val]:
@@ -261,6 +299,16 @@ class Item(Packing):
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
+    @cached_property
+    def at_once(self) -> bool:
+        """Whether outputs are computed from a tile's registers, which spares its totals the way through memory: where
+        tiles are whole, and the code short, which stands there for each of a tile's vectors."""
+        shape, known = self.shape, frozenset(topological([self.reduce]))
+        beyond = [e for e in topological([self.kernel.stores[0].value]) if e not in known]
+        short = sum(isinstance(e, Apply) for e in beyond) <= FEW and not any(isinstance(e, Rarely) for e in beyond)
+        whole = self.contraction.extents[2] % shape.columns_per_tile == 0
+        return short and whole and not shape.nested and self.contraction.absent_in is None
+
     def stored(self, first: Val, count: Val, finite: Val) -> None:
         """The outputs of some of the item's rows."""
         if self.contraction.absent_in is None:
@@ -290,16 +338,18 @@ class Item(Packing):
                 scope = Scope(self.scope, bound)
                 columns, start = self.contraction.columns, f.add(self.column0, at)
                 lanes = self.body.lane_scope(scope, columns, start, width, mask, aligned=True)
-                total = self.read(self.totals, f.add(line, at), width)
-                zero = scalars.constant(f, self.dtype, 0, width)
-                lanes.known[self.reduce] = scalars.apply(f, "add", self.dtype, [total, zero])
-                self.store(lanes)
+                self._output(lanes, self.read(self.totals, f.add(line, at), width))
                 return ok
 
             self.chunks(self.columns, width, Val("true", BOOL), chunk)
             return ()
 
         f.loop(integer(0), count, 1, (), row)
+
+    def _output(self, lanes: Scope, total: Val) -> None:
+        zero = scalars.constant(self.f, self.dtype, 0, total.width)
+        lanes.known[self.reduce] = scalars.apply(self.f, "add", self.dtype, [total, zero])
+        self.store(lanes)
 
     def store(self, scope: Scope) -> None:
         store = self.kernel.stores[0]

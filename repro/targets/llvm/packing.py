@@ -36,11 +36,13 @@ class Packing(Block):
         return pack(first, count, start, size, finite)
 
     def fetch_rows(self, first: Val, part: Val, parts: int, start: Val, size: Val) -> None:
-        """Ask for a part of what a tile's rows will be packed from: it comes while other tiles are computed."""
+        """Ask for a part of what a tile's rows will be packed from, or read in place: it comes while other tiles are
+        computed."""
         f, (rows, terms) = self.f, (self.contraction.rows, self.reduce.axes)
         loads = [e for e in topological([self.contraction.terms[0]]) if isinstance(e, Load)]
         loads = [load for load in loads if load.free & frozenset(rows) and load.free & frozenset(terms)]
-        if not loads or self.shape.rows_direct is not None or self.shape.rows_beside:
+        direct = self.shape.rows_direct is not None
+        if not loads or self.shape.rows_beside or (direct and not self._worth_asking(loads)):
             return
         line = max(1, LINE_BYTES // self.dtype.bytes)
         share = -(-self.shape.panel // (parts * line)) * line
@@ -53,13 +55,22 @@ class Packing(Block):
             def of_term(term: Val, _: list[Val]) -> Sequence[Val]:
                 at = self.at_term(scope, f.add(start, term))
                 for load in loads:
-                    self.body.fetch(load.buffer, self.body.value(load.offset, at), 2)
+                    self.body.fetch(load.buffer, self.body.value(load.offset, at), 3 if direct else 2)
                 return ()
 
             f.loop(begin, end, line, (), of_term)
             return ()
 
         f.loop(integer(0), integer(self.tile.rows), 1, (), of_row)
+
+    def _worth_asking(self, loads: Sequence[Load]) -> bool:
+        """Whether rows that are read in place come from beyond the second-level cache, and the nearest one has room for
+        a tile's and those of the next: not in few of its sets."""
+        machine, held = self.body.machine, [self.kernel.buffers[load.buffer] for load in loads]
+        far = any(each.elements * each.dtype.bytes > machine.l2_bytes for each in held)
+        apart = (self.shape.rows_direct or 0) * self.dtype.bytes
+        room = 2 * self.tile.rows * self.shape.panel * self.dtype.bytes <= machine.l1_bytes
+        return far and room and apart % machine.l1_set_bytes != 0
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
@@ -122,13 +133,13 @@ class Packing(Block):
 
     def _beside(self, first: Val, at: Val, tiles: int, count: Val | None, start: Val, size: Val, finite: Val) -> Val:
         """Some tiles' rows, all of them or the last one's `count`; what hangs over the end of a term's rows is written
-        anew by the next term."""
+        anew by the next term: lanes may well hold rows of the next tile, which are there."""
         f, rows, width = self.f, self.tile.rows, self.shape.width
         apart, between = self.shape.strip, self.shape.row_strides[1]
         scopes: list[tuple[Scope, int]] = []
         for tile, place in product(range(tiles), range(0, rows, width)):
             bound, lanes = count or integer(rows), f.add(f.splat(integer(place), width), f.lanes(width))
-            whole = count is None and place + width <= rows
+            whole = count is None and tile * rows + place + width <= tiles * rows
             mask = None if whole else scalars.compare(f, "lt", lanes, f.splat(bound, width))
             scope = self.lanes_of_lines(0, f.add(first, integer(tile * rows + place)), mask)
             self.body.hoist(self.reduce.children, scope)

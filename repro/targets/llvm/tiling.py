@@ -18,7 +18,7 @@ ROW_PADDING = 16
 BUSY = 8
 """Chains side by side that keep a core busy: two multiplications may begin in a cycle, and take four."""
 
-PAGE_ROWS = 128
+PAGE_ROWS = 192
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
 
 
@@ -101,11 +101,13 @@ class Shape:
         along_rows, along_terms = self.contraction.neighbours(0)
         return self.rows_direct is None and along_rows > along_terms
 
-    @property
+    @cached_property
     def tiles_packed(self) -> int:
-        """Tiles whose rows are packed together."""
-        tiles = max(1, PAGE_ROWS // self.tile.rows) if self.rows_beside else 1
-        return min(tiles, -(-self.tile.block_m // self.tile.rows))
+        """Tiles whose rows are packed together: so many that few of a block are left over."""
+        if not self.rows_beside:
+            return 1
+        whole, most = self.tile.block_m // self.tile.rows, max(1, PAGE_ROWS // self.tile.rows)
+        return max(1, min(range(min(whole, most), most // 2, -1), key=lambda count: whole % count, default=whole))
 
     @property
     def strip(self) -> int:
