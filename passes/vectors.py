@@ -18,6 +18,8 @@ from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F64
 from repro.ir.work import iterations
 from repro.machines import Machine
+from repro.numerics.elementary import tabled
+from repro.numerics.elementary.occurrences import functions
 
 ITEM_ELEMENTS = 8192
 """Outputs that one work item computes along the vector axis, where a row need not stay whole."""
@@ -55,11 +57,10 @@ def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
     if swept is not None:
         return swept
     width = 1 if position is None else _Model(kernel, machine).width(kernel.axes[position])
-    together = 0 if position is None else burst(kernel, kernel.axes[position], machine)
-    if together > width > 1:
-        width = together
-    elif position is not None and _long(kernel, kernel.axes[position]):
-        width *= _vectors_at_once(kernel.axes[position], width, machine)
+    if position is not None and width > 1:
+        axis = kernel.axes[position]
+        chains = width * _vectors_at_once(kernel, axis, width, machine) if _long(kernel, axis) else width
+        width = max(chains, burst(kernel, axis, machine))
     return _cut(kernel, position, width)
 
 
@@ -69,12 +70,31 @@ def _long(kernel: Kernel, axis: Axis) -> bool:
     return sum(1 for _ in applied) >= LONG
 
 
-def _vectors_at_once(axis: Axis, width: int, machine: Machine) -> int:
-    """Vectors whose chains are to fill each other's waits: as many as registers hold and the axis has whole ones of."""
+def _vectors_at_once(kernel: Kernel, axis: Axis, width: int, machine: Machine) -> int:
+    """Vectors whose chains are to fill each other's waits: as many as registers hold and the axis has whole ones of;
+    of functions by tables, which go register by register, as many as are tested together."""
     if width < machine.lanes(32):
         return 1
-    fitting = (count for count in (8, 4, 2) if count * CHAIN_REGISTERS <= machine.registers)
-    return next((count for count in fitting if axis.extent % (count * width) == 0), 1)
+    most = machine.registers // CHAIN_REGISTERS
+    if most < tabled.TOGETHER and _by_tables(kernel, machine):
+        most = tabled.TOGETHER
+    return next((count for count in (8, 4, 2) if count <= most and axis.extent % (count * width) == 0), 1)
+
+
+def _by_tables(kernel: Kernel, machine: Machine) -> bool:
+    """Whether all that the kernel computes in f64 are functions to which the machine has a road by tables."""
+    known = tabled.roads(machine.permute_bits)
+    inside = {function: operand for operand, _, function in functions(kernel.expressions, known)}
+    stack, seen = [root for store in kernel.stores for root in store.expressions], set[Expr]()
+    while stack:
+        expr = stack.pop()
+        if expr in seen:
+            continue
+        seen.add(expr)
+        if isinstance(expr, Apply) and expr.dtype is F64:
+            return False
+        stack.extend([inside[expr]] if expr in inside else expr.children)
+    return True
 
 
 def _cut(kernel: Kernel, position: int | None, width: int) -> Schedule:

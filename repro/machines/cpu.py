@@ -51,5 +51,6 @@ AARCH64 = Machine(
     tile_vectors=3,
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
+    ordered_extremes=True,
 )
 CPUS: dict[str, Machine] = {machine.name: machine for machine in (X86_64_V3, X86_64_V4, AARCH64)}

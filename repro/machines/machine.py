@@ -19,7 +19,8 @@ class Machine:
     `fence` is the LLVM intrinsic that orders stores which go past the caches before all that follows ('': there are no
     such stores, or they are ordered as others are). `vector_constraint` is LLVM's letter for any vector register.
     `asks_for_outputs` has a contraction ask for the lines of a tile's outputs while it is computed: it paid on a Zen 4
-    without AVX-512, and cost a little on an Intel machine with it.
+    without AVX-512, and cost a little on an Intel machine with it. `ordered_extremes`: one instruction gives rule 5's
+    maximum (NaN wins, -0 < +0).
     """
 
     name: str
@@ -38,6 +39,7 @@ class Machine:
     fence: str = ""
     vector_constraint: str = "w"
     asks_for_outputs: bool = False
+    ordered_extremes: bool = False
 
     @property
     def attributes(self) -> str:

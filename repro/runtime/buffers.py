@@ -43,6 +43,8 @@ class Buffers:
         self._arrays: dict[int, Array] = {}
         self._memory: dict[int, Array] = {}
         """What the last run's outputs are views of."""
+        self._lines: dict[int, tuple[int, int]] = {}
+        """Where that memory's first line begins: bytes from its start, and the address."""
         self._numbers: dict[tuple[str, int], int] = {}
         for number, buffer in enumerate(program.buffers):
             if buffer.role == TEMPORARY:
@@ -59,9 +61,10 @@ class Buffers:
         """Whether the calls that are made once are to be made."""
         self._outputs = [self._numbers[key] for key in sorted(self._numbers) if key[0] == OUTPUT]
 
-    def _place(self, number: int, array: Array) -> Array:
+    def _place(self, number: int, array: Array, address: int | None = None) -> Array:
+        """The array as the buffer's; to ask it for its address takes longer than many a kernel."""
         self._arrays[number] = array
-        self.addresses[number] = array.ctypes.data
+        self.addresses[number] = array.ctypes.data if address is None else address
         return array
 
     def _fresh(self, number: int) -> Array:
@@ -108,9 +111,10 @@ class Buffers:
         if number is None:
             return
         flat = value.reshape(-1)
+        address = flat.ctypes.data
         self.stale |= number in self._once.read
-        if flat.ctypes.data % PROMISED == 0 and flat.flags.c_contiguous:
-            self._place(number, flat)
+        if address % PROMISED == 0 and flat.flags.c_contiguous:
+            self._place(number, flat, address)
         else:
             self._fresh(number)[:] = flat
 
@@ -122,8 +126,12 @@ class Buffers:
     def _output(self, number: int) -> Array:
         buffer = self.program.buffers[number]
         if number not in self._memory or sys.getrefcount(self._memory[number]) > UNSHARED:
-            self._memory[number] = np.empty(buffer.nbytes + ALIGNMENT, np.uint8)
-        return self._place(number, at_line(self._memory[number]).view(buffer.dtype.storage))
+            memory = self._memory[number] = np.empty(buffer.nbytes + ALIGNMENT, np.uint8)
+            start = -memory.ctypes.data % ALIGNMENT
+            self._lines[number] = start, memory.ctypes.data + start
+        start, address = self._lines[number]
+        array = self._memory[number][start : start + buffer.nbytes].view(buffer.dtype.storage)
+        return self._place(number, array, address)
 
     def set_parameter(self, position: int, value: Array) -> None:
         """Give a parameter a value of its own."""

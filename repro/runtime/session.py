@@ -40,6 +40,7 @@ class CpuExecutable:
         self._scratch = aligned(max(stride, 64) * threads)
         self._context = aligned(CONTEXT_BYTES)
         self._context[:] = 0
+        self._address = ctypes.c_void_p(self._context.ctypes.data)
         for offset, value in ((BUFFERS, self.buffers.addresses.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
             self._context[offset : offset + 8].view(np.uint64)[0] = value
         self._context[SCRATCH_STRIDE : SCRATCH_STRIDE + 8].view(np.int64)[0] = stride
@@ -92,9 +93,8 @@ class CpuExecutable:
         return outputs
 
     def _enter(self) -> None:
-        control = self._context[:192]
-        control[:] = 0
-        context = ctypes.c_void_p(self._context.ctypes.data)
+        self._context[:BUFFERS] = 0  # what threads tell each other in one run
+        context = self._address
         if self._inline:
             self._thread(context, 0)
         else:

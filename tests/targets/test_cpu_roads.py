@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from passes.schedule import schedule
 from proofs import records
 from proofs import roads as proven
 from proofs.native import elementwise_kernel
@@ -91,6 +92,37 @@ def test_one_undecided_lane_among_decided_ones(name: str, machine: Machine) -> N
         x[np.arange(EXTENT // 64) * 65 % EXTENT] = pool[open_][0]
         kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
         check(kernel, [x, np.zeros(EXTENT, np.float32)], machine)
+
+
+@ON_EVERY
+@pytest.mark.parametrize("name", NAMES)
+def test_undecided_lanes_in_any_registers_of_those_tested_together(name: str, machine: Machine) -> None:
+    """In none, one, several or all of them; arguments whose result the seldom side gives by itself among the others."""
+    pool = np.random.default_rng(5).standard_normal(1 << 14).astype(np.float32)
+    open_ = undecided(name, min(table for table in tabled.ROADS if name in tabled.ROADS[table]), pool)
+    group, chosen = tabled.TOGETHER * 8, np.random.default_rng(6).random(EXTENT)
+    often = np.repeat(np.linspace(0, 1, EXTENT // group), group)
+    x = np.where(chosen < often**2, np.resize(pool[open_], EXTENT), np.resize(pool[~open_], EXTENT))
+    x[chosen > 0.99] = -200.0
+    x[chosen > 0.995] = np.nan
+    kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
+    check(kernel, [x, np.zeros(EXTENT, np.float32)], machine)
+
+
+def test_where_registers_are_few_one_branch_serves_several() -> None:
+    """A test for each register stands behind it; with many registers there is none before those."""
+    kernel = elementwise_kernel(lambda x: [FUNCTIONS["exp"](x)], [F32], EXTENT)
+    counts = {
+        machine: kernels.emit(kernel, Schedule(0, 4 * machine.lanes(32), EXTENT), machine).count("!prof")
+        for machine in (X86_64_V3, X86_64_V4)
+    }
+    assert counts[X86_64_V3] == counts[X86_64_V4] + 1
+
+
+@pytest.mark.parametrize(("names", "lanes"), [(["exp"], 32), (["erf"], 32), (["log"], 16), (["exp", "log"], 16)])
+def test_lanes_of_functions_by_tables_alone_are_as_many_as_are_tested_together(names: list[str], lanes: int) -> None:
+    kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x) for name in names], [F32], EXTENT)
+    assert schedule(kernel, X86_64_V3).vector_width == lanes
 
 
 @pytest.mark.parametrize("table", tabled.ROADS)

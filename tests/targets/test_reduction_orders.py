@@ -187,6 +187,30 @@ def test_exact_orders(machine, dtype: DType, combiner: str, across: bool) -> Non
     check(rows_kernel(rows, count, dtype, combiner, Exact(), across), [values], machine, 8)
 
 
+SPECIAL = {
+    "a NaN": (1.0, np.nan),
+    "a zero of the other sign": (-0.0, 0.0),
+    "a negative zero": (0.0, -0.0),
+    "an infinity": (-3.0, np.inf),
+    "a negative infinity": (-3.0, -np.inf),
+    "a negative zero above all": (-1.0, -0.0),
+    "a zero below all": (1.0, 0.0),
+}
+
+
+@MACHINES
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("combiner", ["min", "max"])
+@pytest.mark.parametrize("count", [32, 100, 160])
+def test_one_value_decides_an_extreme_wherever_it_stands(machine, dtype: DType, combiner: str, count: int) -> None:
+    """A NaN wins and -0 < +0, in whole steps of vectors and in what is left over: row r differs at place r."""
+    grids = [np.where(np.eye(count, dtype=np.bool_), special, other) for other, special in SPECIAL.values()]
+    uniform = np.repeat(np.array([0.0, -0.0, np.nan, np.inf, -np.inf])[:, None], count, axis=1)
+    values = np.concatenate([*grids, uniform]).astype(dtype.storage)
+    kernel = rows_kernel(len(values), count, dtype, combiner, Exact(), False)
+    check(kernel, [values.reshape(-1)], machine, 1)
+
+
 @MACHINES
 @pytest.mark.parametrize("combiner", ["min", "max", "and", "or"])
 @pytest.mark.parametrize("across", [False, True], ids=["along", "across"])

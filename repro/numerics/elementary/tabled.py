@@ -195,3 +195,17 @@ ROADS: dict[int, Mapping[str, Callable[[Value], Value]]] = {
     },
 }
 """Functions by name, for tables of so many f32s."""
+
+TOGETHER = 4
+"""Registers of which it is best asked at once whether a lane is undecided, where registers are few: each branch ends
+what can be put in another order."""
+
+
+def entries(permute_bits: int) -> int:
+    """Of a table of f32s: as many as two registers hold that a permute takes lanes from."""
+    return 2 * permute_bits // F32.bits
+
+
+def roads(permute_bits: int) -> Mapping[str, Callable[[Value], Value]]:
+    """Those of a machine whose permutes take lanes from registers of that width."""
+    return ROADS.get(entries(permute_bits), {})

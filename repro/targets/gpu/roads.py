@@ -8,8 +8,8 @@ from __future__ import annotations
 from repro.ir.loops import Kernel, Store
 from repro.machines import GpuMachine
 from repro.numerics.elementary import single
+from repro.numerics.elementary.occurrences import functions
 from repro.numerics.elementary.value import Value
-from repro.targets.functions import functions
 from repro.targets.gpu.substitution import Substitution
 
 SLOW = 16

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 
 from repro.errors import InternalError
 from repro.ir import index as ix
@@ -160,13 +161,27 @@ class Body:
 
     def _by(self, road: Road, expr: Expr, operand: Val) -> Val:
         """The expression by another road, on whose seldom side it stands as it is: register by register, so that a
-        seldom lane costs its own register alone."""
+        seldom lane costs its own register alone. Whether there is one is asked of several registers at a time."""
         every, self.roads = self.roads, {other: each for other, each in self.roads.items() if other is not expr}
         starts = range(0, operand.width, road.lanes)
         parts = [tables.lanes_of(self.f, operand, start, road.lanes) for start in starts]
-        found = [self.value(road.value, Scope(None, {}, known={road.operand: part})) for part in parts]
+        scopes = [Scope(None, {}, known={road.operand: part}) for part in parts]
+        found, count = list[Val](), road.together if len(scopes) % road.together == 0 else 1
+        for first in range(0, len(scopes), count):
+            found += self._together(road.value, scopes[first : first + count])
         self.roads = every
         return tables.joined(self.f, found)
+
+    def _together(self, root: Rarely, scopes: Sequence[Scope]) -> Sequence[Val]:
+        """The value in each scope, with one branch round what is seldom in any of them."""
+        if len(scopes) == 1:
+            return [self.value(root, scopes[0])]
+        conditions = [self.value(root.condition, scope) for scope in scopes]
+        common = [self.value(root.common, scope) for scope in scopes]
+        taken = scalars.any_lane(self.f, reduce(partial(scalars.binary, self.f, "or"), conditions))
+        return self.f.either(
+            taken, lambda: [self._rarely(root, Scope(scope, {})) for scope in scopes], lambda: common, seldom=True
+        )
 
     def _same_width(self, operands: Sequence[Val]) -> list[Val]:
         width = max(operand.width for operand in operands)

@@ -16,6 +16,7 @@ from repro.ir.expressions import Chain, Exact, Lanes, Reduce, Sequential
 from repro.ir.types import BOOL, F32, F64, I64, DType
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.extremes import Extreme
 from repro.targets.llvm.text import Val, element, integer, vector
 
 SIDE_BY_SIDE = 4
@@ -307,16 +308,38 @@ class Reduction:
     def exact_along(self) -> Val:
         """Any order will do, so several vectors are on the way at once: a combiner may take longer than a load."""
         self.body.hoist(self.roots, self.scope)
+        if Extreme.pays(self.reduce.combiner, self.dtype, self.body.machine):
+            return self.extreme_along()
         width, end = self.body.lanes, integer(self.count)
         whole = self.count - self.count % (width * SIDE_BY_SIDE)
 
         def chunks(flat: Val, state: list[Val]) -> Sequence[Val]:
-            places = [self.f.add(flat, integer(width * number)) for number in range(SIDE_BY_SIDE)]
-            terms = [self.term(self.lane_scope(place, width, None), width) for place in places]
-            return [self.combine(each, term) for each, term in zip(state, terms, strict=True)]
+            return [self.combine(*pair) for pair in zip(state, self.side_by_side(flat, width), strict=True)]
 
         start = [self.identity(width)]
         if whole:
             made = self.f.loop(integer(0), integer(whole), width * SIDE_BY_SIDE, start * SIDE_BY_SIDE, chunks)
             start = [reduce(self.combine, made)]
         return self.fold(self.along(width, integer(whole), end, start))
+
+    def extreme_along(self) -> Val:
+        """The greatest or least float, a register's lanes apart; what is left over in the order's own lanes."""
+        width = self.body.machine.lanes(self.dtype.bits)
+        whole = self.count - self.count % (width * SIDE_BY_SIDE)
+        extreme, found = Extreme(self.f, self.reduce.combiner, self.dtype, width), list[Val]()
+
+        def step(flat: Val, state: list[Val]) -> Sequence[Val]:
+            return extreme.step(state, self.side_by_side(flat, width))
+
+        if whole:
+            start = extreme.start(self.identity(width))
+            state = self.f.loop(integer(0), integer(whole), width * SIDE_BY_SIDE, start, step)
+            found.append(self.fold(extreme.value(state)))
+        if whole < self.count:
+            found.append(self.fold(self.along(self.body.lanes, integer(whole), integer(self.count))))
+        return reduce(self.combine, found)
+
+    def side_by_side(self, flat: Val, width: int) -> list[Val]:
+        """Vectors of terms that follow each other."""
+        places = [self.f.add(flat, integer(width * number)) for number in range(SIDE_BY_SIDE)]
+        return [self.term(self.lane_scope(place, width, None), width) for place in places]

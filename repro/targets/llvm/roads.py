@@ -5,34 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from repro.ir.expressions import Expr
+from repro.ir.expressions import Expr, Rarely
 from repro.ir.loops import Kernel
 from repro.ir.types import F32
 from repro.machines import Machine
 from repro.numerics.elementary import tabled
+from repro.numerics.elementary.occurrences import functions
 from repro.numerics.elementary.value import Value
-from repro.targets.functions import functions
+from repro.targets.llvm.nans import MANY_REGISTERS
 
 
 @dataclass(frozen=True)
 class Road:
-    """Another way to a value, if the operand's lanes are a multiple of `lanes`."""
+    """Another way to a value, if the operand's lanes are a multiple of `lanes`; of `together` times as many it is asked
+    at once whether one is undecided."""
 
     operand: Expr
-    value: Expr
+    value: Rarely
     lanes: int
+    together: int
 
 
 def entries(machine: Machine) -> int:
-    """Of a table of f32s: as many as two registers hold that a permute takes lanes from."""
-    return 2 * machine.permute_bits // F32.bits
+    """Of a table of f32s that the machine looks up."""
+    return tabled.entries(machine.permute_bits)
 
 
 def roads(kernel: Kernel, machine: Machine) -> Mapping[Expr, Road]:
     """By the expressions that they stand for."""
-    known = tabled.ROADS.get(entries(machine), {})
-    lanes = machine.permute_bits // F32.bits
-    return {
-        function: Road(operand, known[name](Value(operand)).expr, lanes)
-        for operand, name, function in functions(kernel.expressions, known)
-    }
+    found, lanes = dict[Expr, Road](), machine.permute_bits // F32.bits
+    together = 1 if machine.registers >= MANY_REGISTERS else tabled.TOGETHER
+    known = tabled.roads(machine.permute_bits)
+    for operand, name, function in functions(kernel.expressions, known):
+        value = known[name](Value(operand)).expr
+        assert isinstance(value, Rarely), "a road leaves something to the first one"
+        found[function] = Road(operand, value, lanes, together)
+    return found
