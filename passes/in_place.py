@@ -48,6 +48,8 @@ class _Draft:
         self.readers: dict[int, list[int]] = {}
         self.writers: dict[int, list[int]] = {}
         """The steps that read and that write each buffer."""
+        self.bodies: dict[int, Elementwise | None] = {}
+        """What `elementwise` said of each step that it was asked of, over the old values."""
         for at, touched in enumerate(self.touched):
             for buffer in touched.read:
                 self.readers.setdefault(buffer, []).append(at)
@@ -70,21 +72,23 @@ class _Draft:
 
     # what can be computed in place ──────────────────────────────────────────────────────────────────
 
-    def elementwise(self, position: int, over: Mapping[int, int] | None = None) -> Elementwise | None:
-        """A step as a call that computes element by element and is no part of the report, if it is one.
+    def elementwise(self, position: int) -> Elementwise | None:
+        """A step as a call that computes element by element and is no part of the report, if it is one."""
+        if position not in self.bodies:
+            self.bodies[position] = self.elementwise_over(position, {})
+        return self.bodies[position]
 
-        `over`: buffers of next values that take the place of the old ones.
-        """
+    def elementwise_over(self, position: int, over: Mapping[int, int]) -> Elementwise | None:
+        """`elementwise` with buffers of next values in place of the old ones."""
         step = self.steps[position]
         if not isinstance(step, Call) or self.report in self.touched[position].written:
             return None
-        names = {} if over is None else over
-        return elementwise(self.kernels[step.kernel], [names.get(buffer, buffer) for buffer in step.buffers])
+        return elementwise(self.kernels[step.kernel], [over.get(buffer, buffer) for buffer in step.buffers])
 
     def moved(self, update: Update) -> frozenset[int] | None:
         """The call that writes the next value and all that read it, if they can go into the commit."""
         writers = self.writers.get(update.output, [])
-        if len(writers) != 1 or self.elementwise(writers[0], {update.output: update.parameter}) is None:
+        if len(writers) != 1 or self.elementwise_over(writers[0], {update.output: update.parameter}) is None:
             return None
         found, fresh, held = set[int](), set[int](), set[int]()
         coming = [writers[0]]
@@ -162,7 +166,7 @@ class _Draft:
     def body(self, writers: dict[int, int], order: Sequence[int]) -> list[Call]:
         """The calls of the commit, merged; next values that were computed before are copied."""
         over = {update.output: update.parameter for update in self.updates if update.parameter in writers.values()}
-        found = [body for at in order if (body := self.elementwise(at, over)) is not None]
+        found = [body for at in order if (body := self.elementwise_over(at, over)) is not None]
         for update in self.updates:
             if update.output not in over:
                 old = self.buffers[update.output]
@@ -200,7 +204,8 @@ def in_place(program: Program, updates: Sequence[tuple[int, int]], reported: boo
     writers, order = draft.settle()
     body = draft.body(writers, order)
     asked, refused = draft.refused()
-    ahead = [step for at, step in enumerate(program.steps) if at not in frozenset(order)]
+    behind = frozenset(order)
+    ahead = [step for at, step in enumerate(program.steps) if at not in behind]
     steps: list[Step] = [*ahead, *asked, Commit(refused, tuple(body))]
     gone = {update.output for update in draft.updates if draft.buffers[update.output].role == OUTPUT}
     return _rebuilt(program, draft, gone, steps)

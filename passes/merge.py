@@ -113,15 +113,23 @@ def _values(kernel: Elementwise, known: Mapping[Expr, Expr]) -> list[Expr]:
 def merge(calls: Sequence[Elementwise]) -> list[Elementwise]:
     """The calls, each joined with an earlier one where it can be, in an order that keeps what each reads."""
     groups: list[Elementwise] = []
+    touching: dict[int, set[int]] = {}
+    """The groups that touch each buffer: a call has nothing to do with any other."""
     for call in calls:
-        place, body = _place(groups, call)
+        near = sorted(set[int]().union(*(touching.get(b, ()) for b in call.read | call.written)), reverse=True)
+        place, body = _place(groups, near, call)
         groups[place : place + 1] = [body]
+        for buffer in call.read | call.written:
+            touching.setdefault(buffer, set()).add(place)
     return groups
 
 
-def _place(groups: Sequence[Elementwise], call: Elementwise) -> tuple[int, Elementwise]:
-    """The last group that the call can join, if no group behind that is one it must follow; or a place at the end."""
-    for place in range(len(groups) - 1, -1, -1):
+def _place(groups: Sequence[Elementwise], near: Sequence[int], call: Elementwise) -> tuple[int, Elementwise]:
+    """The last group that the call can join, if no group behind that is one it must follow; or a place at the end.
+
+    `near`: the groups that touch a buffer of the call, the last one first.
+    """
+    for place in near:
         body = groups[place]
         together = joined(body, call) if body.written & call.read or body.read & (call.read | call.written) else None
         if together is not None:

@@ -11,6 +11,7 @@ from passes.loop_bodies import shorten_loops
 from passes.lower import lower
 from passes.recompute import recompute
 from passes.schedule import schedule
+from repro.collector import paused
 from repro.errors import InternalError
 from repro.ir.graph import Graph, Locations
 from repro.ir.program import Program
@@ -129,6 +130,7 @@ def make(graph: Graph, wanted: Wanted) -> Made:
     return Made(program, tuple(steps))
 
 
+@paused()
 def run(
     graph: Graph,
     locations: Locations | None = None,

@@ -111,17 +111,36 @@ def _offsets(buffers: tuple[Buffer, ...], role: str, uses: Uses) -> tuple[dict[i
     """
     temporaries = [n for n, buffer in enumerate(buffers) if buffer.role == role and n in uses.first]
     temporaries.sort(key=lambda n: (-buffers[n].nbytes, n))
-    placed = np.zeros((4, len(temporaries)), np.int64)  # offset, end, first, last
-    offsets: dict[int, int] = {}
-    for count, number in enumerate(temporaries):
-        first, last = uses.first[number], uses.last[number]
-        size = round_up(max(buffers[number].nbytes, 1))
-        alive = placed[:2, :count][:, (placed[2, :count] <= last) & (placed[3, :count] >= first)]
-        offset = 0
-        for other, end in alive[:, np.argsort(alive[0])].T.tolist():
-            if offset + size <= other:
-                break
-            offset = max(offset, end)
-        offsets[number] = offset
-        placed[:, count] = (offset, offset + size, first, last)
-    return offsets, int(placed[1].max(initial=0))
+    arena = _Arena(len(temporaries))
+    offsets = {
+        number: arena.place(round_up(max(buffers[number].nbytes, 1)), uses.first[number], uses.last[number])
+        for number in temporaries
+    }
+    return offsets, arena.bytes
+
+
+class _Arena:
+    """What has its bytes, by offset: a search takes a few operations over arrays, whatever lives at the time."""
+
+    def __init__(self, most: int) -> None:
+        self.count = self.bytes = 0
+        self.held = np.zeros((4, most), np.int64)
+        """Offset, end, first and last step of each."""
+
+    def place(self, size: int, first: int, last: int) -> int:
+        """Take `size` bytes at the lowest offset that is free in all steps from `first` to `last`."""
+        starts, ends, firsts, lasts = self.held[:, : self.count]
+        alive = np.flatnonzero((firsts <= last) & (lasts >= first))
+        free = np.zeros(alive.size + 1, np.int64)  # ahead of each that lives: the end of all before it
+        np.maximum.accumulate(ends[alive], out=free[1:])
+        gaps = starts[alive] - free[:-1] >= size
+        offset = int(free[gaps.argmax() if gaps.any() else -1])
+        self._keep((offset, offset + size, first, last))
+        return offset
+
+    def _keep(self, placed: tuple[int, int, int, int]) -> None:
+        at = int(np.searchsorted(self.held[0, : self.count], placed[0]))
+        self.held[:, at + 1 : self.count + 1] = self.held[:, at : self.count]
+        self.held[:, at] = placed
+        self.count += 1
+        self.bytes = max(self.bytes, placed[1])

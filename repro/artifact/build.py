@@ -22,6 +22,7 @@ from repro.artifact.entries import BuiltEntry, describe
 from repro.artifact.layout import Artifact, Layer, unique
 from repro.artifact.media import TENSOR_TYPE, TUNING_TYPE
 from repro.artifact.tuning import Tuning
+from repro.collector import paused
 from repro.frontend import EntryGraph, Imported, LoadedModel, ParameterSlot, import_model, limits
 from repro.frontend.bindings import set_value
 from repro.frontend.training_info import bindings_of_infer, training_step
@@ -71,6 +72,7 @@ def expand_targets(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(target.name for target in registry.code_targets(names))
 
 
+@paused()
 def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]]:
     """The model, and every way to call it that was asked for."""
     names = {item.name for item in request.model.proto.graph.input}

@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 
-from repro.artifact import workers
+from repro.artifact import remembered, workers
 from repro.artifact.cache import Cache, Key, key
-from repro.artifact.remembered import shaped
 from repro.artifact.sources import toolchain
 from repro.artifact.tuning import Tuning
 from repro.ir.loops import Kernel
 from repro.ir.program import Program
 from repro.targets import registry
-from repro.targets.protocol import INSIDE, CodeTarget, CompiledProgram
+from repro.targets.protocol import CodeTarget, CompiledProgram
 
 Progress = Callable[[str, int, int], None]
 
@@ -29,11 +28,11 @@ def compile_programs(
 ) -> list[CompiledProgram]:
     """Every program compiled, by the schedules of `tuning` where it has some. Neither the cache nor the number of
     processes can change a byte."""
-    targeted = [(target, shaped(target, program, cache)) for target, program in wanted]
+    targeted = [(target, remembered.shaped(target, program, cache)) for target, program in wanted]
     scheduled = [
         (target, kernel, schedule)
         for target, each in targeted
-        for kernel, schedule in zip(each.kernels, _schedules(each, target, tuning), strict=True)
+        for kernel, schedule in zip(each.kernels, _schedules(each, target, tuning, cache), strict=True)
     ]
     objects = iter(compile_kernels(scheduled, cache, progress))
     schedules = (schedule for _, _, schedule in scheduled)
@@ -46,10 +45,10 @@ def compile_programs(
     return made
 
 
-def _schedules(program: Program, target: CodeTarget, tuning: Tuning | None) -> list[str]:
-    apart = frozenset(range(len(program.kernels))) if target.apart is None else target.apart(program)
-    chosen = target.schedule if tuning is None else partial(tuning.schedule, target)
-    return [chosen(kernel) if number in apart else INSIDE for number, kernel in enumerate(program.kernels)]
+def _schedules(program: Program, target: CodeTarget, tuning: Tuning | None, cache: Cache | None) -> list[str]:
+    if tuning is None:
+        return remembered.schedules(target, program, cache)
+    return remembered.chosen(target, program, partial(tuning.schedule, target))
 
 
 def compile_kernels(

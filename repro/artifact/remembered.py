@@ -1,11 +1,11 @@
-"""What was made before, from the cache, by the content of all that it follows from: the program of a graph, and the
-program as a target shapes it. A cache that is empty, or absent, gives the same bytes."""
+"""What was made before, from the cache, by the content of all that it follows from: the program of a graph, the
+program as a target shapes it, and its schedules. A cache that is empty, or absent, gives the same bytes."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
 from passes import pipeline
@@ -13,11 +13,13 @@ from passes.pipeline import Made, Maker, Step, Wanted
 from repro.artifact.cache import Cache, key
 from repro.artifact.canonical import Bytes, Json, encode
 from repro.artifact.sources import RUNNING, toolchain
+from repro.collector import paused
 from repro.ir.graph import Graph
+from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.parse_program import parse_program
 from repro.ir.program import Program
-from repro.targets.protocol import CodeTarget
+from repro.targets.protocol import INSIDE, CodeTarget
 
 
 def packed(head: dict[str, Json], parts: Sequence[Bytes] = ()) -> bytes:
@@ -52,6 +54,7 @@ def maker(cache: Cache | None) -> Maker:
     return make
 
 
+@paused()
 def shaped(target: CodeTarget, program: Program, cache: Cache | None) -> Program:
     """The program as the target runs it."""
     if cache is None:
@@ -65,6 +68,26 @@ def shaped(target: CodeTarget, program: Program, cache: Cache | None) -> Program
         return made
     found, _ = _program(data)
     return program if found.digest == program.digest else found
+
+
+def schedules(target: CodeTarget, program: Program, cache: Cache | None) -> list[str]:
+    """The cost model's schedule of each kernel, by `chosen`."""
+    if cache is None:
+        return chosen(target, program, target.schedule)
+    machine = {"target": target.name, "machine": target.machine_digest}
+    each = key("schedules", program=program.digest, **machine, **toolchain())
+    data = cache.get(each)
+    if data is not None:
+        return json.loads(data)
+    made = chosen(target, program, target.schedule)
+    cache.put(each, encode(made))
+    return made
+
+
+def chosen(target: CodeTarget, program: Program, choose: Callable[[Kernel], str]) -> list[str]:
+    """A schedule for each kernel; `INSIDE` for one whose code is the program's."""
+    apart = frozenset(range(len(program.kernels))) if target.apart is None else target.apart(program)
+    return [choose(kernel) if number in apart else INSIDE for number, kernel in enumerate(program.kernels)]
 
 
 def _packed_program(program: Program, steps: Sequence[Step] = ()) -> bytes:

@@ -38,7 +38,7 @@ def added(cache: Cache, *activations: str) -> Counter[str]:
     return Counter(key.kind for key in cache.added[before:])
 
 
-WHOLE = {"lowered": 1, "shaped": len(TARGETS), "program": len(TARGETS), "golden-run": 1}
+WHOLE = {"lowered": 1, "shaped": len(TARGETS), "schedules": len(TARGETS), "program": len(TARGETS), "golden-run": 1}
 """What is made of a graph as a whole, and so again for any change of it."""
 
 

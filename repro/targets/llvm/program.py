@@ -4,12 +4,13 @@
 
 It runs the steps, or where the context says so, one call of those that are made once. Each thread walks the same
 steps, does its share of every call's work items, and meets the others. The context is the only thing the function
-knows of its host; its layout stands here and nowhere else.
+knows of its host; its layout stands here and nowhere else. A long sequence of steps is cut into functions of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from repro.ir.program import LOCAL, Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.schedule import Schedule
@@ -31,6 +32,9 @@ i64 bytes of it per thread; ptr to the times of a profiled program (see `emit`);
 
 OPERATIONS_BETWEEN_STOPS = 1 << 28
 """Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
+
+STEPS_OF_A_FUNCTION = 32
+"""A longer sequence is cut: LLVM takes longer for each step the longer a function is."""
 
 _SPINS = 4000
 _THREAD_TIME = 3
@@ -69,25 +73,54 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     declarations, enter, leave = _FLOAT_MODE[architecture]
     f = Function()
     f.line(enter)
+    _addresses(f, program)
+    ends = _once(f, program, schedules)
+    steps = (_Profiled if profile else _Steps)(f, program, schedules)
+    steps.whole()
+    _finish(f, [*ends, f.block], "i32", leave)
+    body = [f"define i32 @{SYMBOL}({_PARAMETERS}) {machine.attributes} {{", "entry:", *f.entry, *f.lines, "}"]
+    parts = [line for part in steps.parts for line in part.definition(machine)]
+    declared = dict.fromkeys([*f.declared, *(line for part in steps.parts for line in part.f.declared)])
+    head = [f'target triple = "{machine.triple}"', declarations, *declared, _barrier(architecture, machine)]
+    return "\n".join([*head, *parts, *body]) + "\n"
+
+
+_PARAMETERS = "ptr %context, i64 %thread, i64 %threads"
+
+
+def _addresses(f: Function, program: Program) -> None:
+    """The table of buffers, what is local to this thread, and its scratch memory."""
     f.line(f"%table = load ptr, ptr {_field(f, BUFFERS)}")
     f.line(f"%scratchbase = load ptr, ptr {_field(f, SCRATCH)}")
     f.line(f"%stride = load i64, ptr {_field(f, SCRATCH_STRIDE)}")
     f.line("%mine = mul i64 %stride, %thread")
     f.line("%local = getelementptr i8, ptr %scratchbase, i64 %mine")
     f.line(f"%scratch = getelementptr i8, ptr %local, i64 {program.local_bytes}")
-    ends = _once(f, program, schedules)
-    steps = _Profiled(f, program, schedules) if profile else _Steps(f, program, schedules)
-    steps.whole()
-    ends.append(f.block)
+
+
+def _finish(f: Function, ends: Sequence[str], kind: str, leave: str = "") -> None:
+    """The end of a function, which all blocks that end the steps and all that stop them come to."""
     f.line("br label %finish")
     f.label("finish")
     results = [f"[ 0, %{block} ]" for block in ends] + [f"[ 1, %{block} ]" for block in f.stops]
-    f.line(f"%result = phi i32 {', '.join(results)}")
-    f.line(leave)
-    f.line("ret i32 %result")
-    body = [f"define i32 @{SYMBOL}(ptr %context, i64 %thread, i64 %threads) {machine.attributes} {{", "entry:"]
-    head = [f'target triple = "{machine.triple}"', declarations, *f.declared, _barrier(architecture, machine)]
-    return "\n".join([*head, *body, *f.entry, *f.lines, "}"]) + "\n"
+    f.line(f"%result = phi {kind} {', '.join(results)}")
+    if leave:
+        f.line(leave)
+    f.line(f"ret {kind} %result")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A function of some steps inside others; says whether it was stopped."""
+
+    name: str
+    f: Function
+    counters: Sequence[Val]
+
+    def definition(self, machine: Machine) -> list[str]:
+        parameters = ", ".join([_PARAMETERS, *(counter.typed for counter in self.counters)])
+        head = f"define internal i1 @{self.name}({parameters}) noinline {machine.attributes} {{"
+        return [head, "entry:", *self.f.entry, *self.f.lines, "}"]
 
 
 def _once(f: Function, program: Program, schedules: Sequence[Schedule]) -> list[str]:
@@ -113,8 +146,28 @@ class _Steps:
         self.f, self.program, self.schedules = f, program, schedules
         self.committing = False
         """Whether the steps being written are those of a commit, which nobody can stop."""
+        self.parts: list[_Part] = []
+        """The functions of long sequences, those inside others first."""
 
     def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
+        write = self.here if len(steps) <= STEPS_OF_A_FUNCTION else self.apart
+        for at in range(0, len(steps), STEPS_OF_A_FUNCTION):
+            write(steps[at : at + STEPS_OF_A_FUNCTION], counters)
+
+    def apart(self, steps: Sequence[Step], counters: list[Val]) -> None:
+        """The steps as a function of their own, and its call."""
+        outer, passed = self.f, [Val(f"%counter{depth}", I64) for depth in range(len(counters))]
+        self.f = Function()
+        _addresses(self.f, self.program)
+        self.here(steps, passed)
+        _finish(self.f, [self.f.block], "i1")
+        part = _Part(f"steps{len(self.parts)}", self.f, passed)
+        self.parts.append(part)
+        self.f = outer
+        arguments = ", ".join([_PARAMETERS, *(counter.typed for counter in counters)])
+        self.unless_stopped(f"call i1 @{part.name}({arguments})")
+
+    def here(self, steps: Sequence[Step], counters: list[Val]) -> None:
         for step, following in zip(steps, [*steps[1:], None], strict=False):
             match step:
                 case Call():
@@ -230,8 +283,12 @@ class _Steps:
         return self.f.let(f"udiv i64 {product.text}, %threads", I64)
 
     def barrier(self) -> None:
+        self.unless_stopped("call i1 @barrier(ptr %context, i64 %threads)")
+
+    def unless_stopped(self, call: str) -> None:
+        """A call that says whether to stop, and what follows if not; a commit goes on whatever it says."""
         f = self.f
-        stop = f.let("call i1 @barrier(ptr %context, i64 %threads)", BOOL)
+        stop = f.let(call, BOOL)
         if self.committing:
             return
         f.stops.append(f.block)
@@ -281,8 +338,8 @@ class _Profiled(_Steps):
     def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
         super().__init__(f, program, schedules)
         self.calls = 0
-        self.time = f.alloca("[2 x i64]")
-        f.declared["declare i32 @clock_gettime(i32, ptr)"] = None
+        self.times: dict[Function, str] = {}
+        """Where each function has the clock's answer."""
 
     def whole(self) -> None:
         begin = self.now()
@@ -305,9 +362,13 @@ class _Profiled(_Steps):
     def now(self) -> Val:
         """Nanoseconds of the thread's own time."""
         f = self.f
-        f.line(f"call i32 @clock_gettime(i32 {_THREAD_TIME}, ptr {self.time})")
-        seconds = f.let(f"load i64, ptr {self.time}", I64)
-        place = f.let(f"getelementptr i64, ptr {self.time}, i64 1", I64)
+        if f not in self.times:
+            self.times[f] = f.alloca("[2 x i64]")
+            f.declared["declare i32 @clock_gettime(i32, ptr)"] = None
+        time = self.times[f]
+        f.line(f"call i32 @clock_gettime(i32 {_THREAD_TIME}, ptr {time})")
+        seconds = f.let(f"load i64, ptr {time}", I64)
+        place = f.let(f"getelementptr i64, ptr {time}, i64 1", I64)
         return f.add(f.scaled(seconds, 10**9), f.let(f"load i64, ptr {place.text}", I64))
 
     def add(self, row: int, begin: Val) -> None:
