@@ -61,8 +61,10 @@ def bench(options: argparse.Namespace) -> int:
     )
     with DelayedProgress(tables.console(stderr=True)) as progress:
         found = suite.run(plan, progress)
-    title = "milliseconds by medians; ratios with 95 % intervals; MiB of repro / torch / onnxruntime"
-    out.print(tables.table(title, report.COLUMNS, report.rows(found), right=range(2, 10)))
+    title = (
+        "medians; share of the fma peak or of memory's; ratios with 95 % intervals; MiB of repro / torch / onnxruntime"
+    )
+    out.print(tables.table(title, report.COLUMNS, report.rows(found), right=range(2, 11)))
     for each in found.measurements if options.kernels else ():
         heading = f"{each.workload}, {each.mode}, {each.threads} threads"
         out.print(tables.table(heading, report.KERNEL_COLUMNS, report.kernel_rows(found, each), right=range(1, 8)))

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from repro.artifact import tensors
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import match
-from repro.ir.contraction import find
 from repro.ir.describe import describe
 from repro.ir.expressions import Load, Reduce
 from repro.ir.loops import Kernel
 from repro.ir.types import Array, to_storage
-from repro.ir.work import iterations, operations
+from repro.ir.work import iterations, multiply_adds, operations
 from repro.targets.cpu import target as cpu_target
 from repro.targets.cpu.counting import Counted, Run, Variant
 from repro.targets.protocol import CompiledProgram
@@ -83,8 +82,7 @@ def _without_outputs(counted: Counted, inputs: Sequence[Array]) -> Run:
 
 
 def _kernel(kernel: Kernel, calls: int, seconds: float) -> KernelTime:
-    contraction = find(kernel)
-    work = 2 * math.prod(contraction.extents) if contraction is not None else operations(kernel)
+    work = 2 * multiply_adds(kernel) or operations(kernel)
     read, written = moved(kernel)
     return KernelTime(
         kernel.digest, describe(kernel), calls, seconds, work * calls, (read + written) * calls, read * calls

@@ -18,6 +18,7 @@ COLUMNS = (
     "mode",
     "threads",
     "repro",
+    "of peak",
     "torch",
     "torch.compile",
     "faster torch / repro",
@@ -30,14 +31,15 @@ KERNEL_COLUMNS = ("kernel", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s"
 
 
 def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
-    """One for each measurement: milliseconds by medians, ratios with 95 % intervals, MiB, seconds of the build."""
+    """One for each measurement: milliseconds by medians, share of the machine's peak, ratios with 95 % intervals, MiB,
+    seconds of the build."""
     for each in benchmark.measurements:
         compiled = each.timing("torch.compile")
         torch = "torch" if compiled is None or _faster(each, "torch", compiled) else "torch.compile"
         yield (
-            each.workload, each.mode, str(each.threads), _time(each, "repro"), _time(each, "torch"),
-            _time(each, "torch.compile"), _ratio(each, torch), _time(each, "onnxruntime"), _ratio(each, "onnxruntime"),
-            _memory(each), f"{each.build_seconds:.1f} s",
+            each.workload, each.mode, str(each.threads), _time(each, "repro"), share_text(benchmark, each),
+            _time(each, "torch"), _time(each, "torch.compile"), ratio_text(each, torch),
+            _time(each, "onnxruntime"), ratio_text(each, "onnxruntime"), _memory(each), f"{each.build_seconds:.1f} s",
         )  # fmt: skip
 
 
@@ -53,7 +55,14 @@ def _time(each: Measurement, side: str) -> str:
     return next((timing.reason for timing in each.timings if timing.side == side), "")
 
 
-def _ratio(each: Measurement, side: str) -> str:
+def share_text(benchmark: Benchmark, each: Measurement) -> str:
+    """`0.86 fma`, `0.97 memory`: of what the machine allows."""
+    found = benchmark.share_of_peak(each)
+    return "" if found is None else f"{found[0]:.2f} {found[1]}"
+
+
+def ratio_text(each: Measurement, side: str) -> str:
+    """A side's time over ours with its interval; empty where it did not run."""
     found = each.ratios.get(side)
     return "" if found is None else f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
 

@@ -37,6 +37,11 @@ class Job:
             found["labels"] = self.workload.labels()
         return found
 
+    @property
+    def entry(self) -> str:
+        """Of the artifact."""
+        return "train_step" if self.mode == STEP else "infer"
+
 
 Run = Callable[[], Array]
 """One run; the loss of a step, or the first output."""
@@ -54,8 +59,7 @@ class Repro:
     name = "repro"
 
     def open(self, job: Job) -> Run:
-        entry = "train_step" if job.mode == STEP else "infer"
-        session = repro.load(job.folder / "artifact").session(entry, threads=job.threads)
+        session = repro.load(job.folder / "artifact").session(job.entry, threads=job.threads)
         inputs, first = job.inputs, session.entry.outputs[0].name
         return lambda: session.run(inputs)[first]
 

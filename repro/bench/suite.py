@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import repro
+from repro.audit.environment import host
 from repro.bench import peaks
 from repro.bench.kernels import KernelTime
 from repro.bench.measuring import Ratio, Timing, ratio
@@ -21,6 +24,7 @@ from repro.bench.peaks import Peaks
 from repro.bench.sides import SIDES, Job
 from repro.bench.workloads import STEP, WORKLOADS
 from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.ir.work import program_bytes, program_multiply_adds
 from repro.machines import Machine
 from repro.targets import cpu
 
@@ -47,7 +51,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row. `ratios` and `agree` are by peer: its time over ours, and whether it computes the same."""
+    """One row. `ratios` are by peer: its time over ours. Of one run: `flops`, the floating point operations of its
+    contractions (two a multiply-add, those of padding among them); bytes `read` and `written`, what it is given
+    and what it makes once each."""
 
     workload: str
     mode: str
@@ -55,9 +61,21 @@ class Measurement:
     timings: tuple[Timing, ...]
     ratios: dict[str, Ratio]
     build_seconds: float
+    flops: int
+    read: int
+    written: int
     memory: dict[str, int] = field(default_factory=dict[str, int])
     waiting: float = 0.0
     kernels: tuple[KernelTime, ...] = ()
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Measurement:
+        """From `asdict` by way of JSON."""
+        timings = tuple(Timing.of(each) for each in document["timings"])
+        ratios = {side: Ratio(**each) for side, each in document["ratios"].items()}
+        kernels = tuple(KernelTime(**each) for each in document["kernels"])
+        fields: dict[str, Any] = {**document, "timings": timings, "ratios": ratios, "kernels": kernels}
+        return cls(**fields)
 
     def timing(self, side: str) -> Timing | None:
         return next((each for each in self.timings if each.side == side and each.samples), None)
@@ -68,8 +86,30 @@ class Benchmark:
     peaks: tuple[Peaks, ...]
     measurements: tuple[Measurement, ...]
 
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Benchmark:
+        """What `json` gave, but for its host."""
+        measurements = tuple(Measurement.of(each) for each in document["measurements"])
+        return cls(tuple(Peaks(**each) for each in document["peaks"]), measurements)
+
     def json(self) -> dict[str, Any]:
-        return {"peaks": [asdict(each) for each in self.peaks], "measurements": [asdict(m) for m in self.measurements]}
+        """Every sample, and on what it was taken."""
+        return {
+            "host": {**host(), "target": _machine().name},
+            "versions": {name: version(name) for name in ("numpy", "onnxruntime", "torch") if find_spec(name)},
+            "peaks": [asdict(each) for each in self.peaks],
+            "measurements": [asdict(each) for each in self.measurements],
+        }
+
+    def share_of_peak(self, each: Measurement) -> tuple[float, str] | None:
+        """Of what the machine allows on as many threads, and what that is: an fma loop for contractions, memory for
+        what has none. None where we did not run."""
+        ours, peak = each.timing("repro"), next(peak for peak in self.peaks if peak.threads == each.threads)
+        if ours is None:
+            return None
+        if each.flops:
+            return each.flops / peak.flops / ours.seconds, "fma"
+        return peak.floor(each.read, each.read + each.written) / ours.seconds, "memory"
 
 
 def run(plan: Plan, progress: Progress) -> Benchmark:
@@ -86,8 +126,8 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
         for number, (workload, mode) in enumerate(jobs):
             progress("measure", number, len(jobs))
             job = Job(workload, mode, 1, Path(name))
-            seconds = _build(job, plan.tuning)
-            found += [_measured(Job(workload, mode, threads, job.folder), plan, seconds) for threads in plan.threads]
+            built = _build(job, plan.tuning)
+            found += [_measured(Job(workload, mode, threads, job.folder), plan, built) for threads in plan.threads]
     machine = _machine()
     return Benchmark(tuple(peaks.measure(machine, threads) for threads in plan.threads), tuple(found))
 
@@ -99,8 +139,16 @@ def _machine() -> Machine:
     return found
 
 
-def _build(job: Job, tuning: Path | None) -> float:
-    """Write the model and its artifact for this host; seconds of the build without a cache."""
+@dataclass(frozen=True)
+class _Built:
+    seconds: float
+    flops: int
+    read: int
+    written: int
+
+
+def _build(job: Job, tuning: Path | None) -> _Built:
+    """Write the model and its artifact for this host, without a cache."""
     network, outputs = job.workload.network(job.mode)
     (job.folder / "model.onnx").write_bytes(network.model(*outputs).SerializeToString())
     training = dict(job.workload.training) if job.mode == STEP else {}
@@ -108,7 +156,7 @@ def _build(job: Job, tuning: Path | None) -> float:
     os.environ["REPRO_CACHE"] = "off"
     try:
         start = time.perf_counter()
-        repro.build(
+        artifact = repro.build(
             job.folder / "model.onnx",
             job.folder / "artifact",
             targets=_machine().name,
@@ -117,15 +165,17 @@ def _build(job: Job, tuning: Path | None) -> float:
             tuning=tuning,
             **training,
         )
-        return time.perf_counter() - start
+        seconds = time.perf_counter() - start
     finally:
         if before is None:
             del os.environ["REPRO_CACHE"]
         else:
             os.environ["REPRO_CACHE"] = before
+    program = artifact.compiled(job.entry).program
+    return _Built(seconds, 2 * program_multiply_adds(program), *program_bytes(program))
 
 
-def _measured(job: Job, plan: Plan, build_seconds: float) -> Measurement:
+def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     base = {"workload": job.workload.name, "mode": job.mode, "threads": job.threads, "folder": str(job.folder)}
     wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds}
     answer = _process({**base, "task": "rounds", **wanted})
@@ -142,10 +192,10 @@ def _measured(job: Job, plan: Plan, build_seconds: float) -> Measurement:
         memory = {side: _process({**base, "task": "memory", "side": side})["bytes"] for side in ran}
     profile = _process({**base, "task": "kernels"}) if plan.kernels and "repro" in plan.sides else {}
     kernels = tuple(KernelTime(**each) for each in profile.get("kernels", ()))
-    waiting = profile.get("waiting", 0.0)
     return Measurement(
-        job.workload.name, job.mode, job.threads, timings, ratios, build_seconds, memory, waiting, kernels
-    )
+        job.workload.name, job.mode, job.threads, timings, ratios, built.seconds, built.flops,
+        built.read, built.written, memory, profile.get("waiting", 0.0), kernels,
+    )  # fmt: skip
 
 
 def _check(job: Job, timings: Sequence[Timing]) -> None:

@@ -13,7 +13,7 @@ import repro
 from repro.bench import measuring
 from repro.bench.kernels import profile_entry
 from repro.bench.sides import Job
-from repro.bench.workloads import STEP, WORKLOADS
+from repro.bench.workloads import WORKLOADS
 
 
 def rounds(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,8 +26,7 @@ def memory(job: Job, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def kernels(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
-    entry = "train_step" if job.mode == STEP else "infer"
-    return asdict(profile_entry(repro.load(job.folder / "artifact"), entry, job.inputs, job.threads))
+    return asdict(profile_entry(repro.load(job.folder / "artifact"), job.entry, job.inputs, job.threads))
 
 
 TASKS = {"rounds": rounds, "memory": memory, "kernels": kernels}

@@ -5,9 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from repro.ir import contraction
 from repro.ir.expressions import Expr, Reduce
 from repro.ir.loops import Kernel
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
+from repro.ir.program import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    Branch,
+    Call,
+    Commit,
+    CountedLoop,
+    Program,
+    RowBlocks,
+    Step,
+    While,
+)
 
 
 def iterations(expr: Expr) -> int:
@@ -24,9 +38,36 @@ def operations(kernel: Kernel) -> int:
     return total
 
 
+def multiply_adds(kernel: Kernel) -> int:
+    """Fused multiply-adds of a contraction, absent terms (padding) among them; 0 for other kernels."""
+    found = contraction.find(kernel)
+    return 0 if found is None else math.prod(found.extents)
+
+
 def program_operations(program: Program) -> int:
-    """Scalar operations of a whole run at most: loops to their limits, the longer side of branches."""
-    kernels = [operations(kernel) for kernel in program.kernels]
+    """Scalar operations of a whole run at most."""
+    return _of_a_run(program.steps, [operations(kernel) for kernel in program.kernels])
+
+
+def program_multiply_adds(program: Program) -> int:
+    """Fused multiply-adds in the contractions of a whole run at most."""
+    return _of_a_run(program.steps, [multiply_adds(kernel) for kernel in program.kernels])
+
+
+def program_bytes(program: Program) -> tuple[int, int]:
+    """Bytes that a run at least reads and writes, if it uses all that it is given: each input, parameter and constant
+    once; each output and changed parameter once."""
+    given = sum(buffer.nbytes for buffer in program.buffers if buffer.role in (INPUT, PARAMETER, CONSTANT))
+    made = sum(
+        buffer.nbytes
+        for buffer in program.buffers
+        if buffer.role == OUTPUT or (buffer.role == PARAMETER and buffer.position in program.written)
+    )
+    return given, made
+
+
+def _of_a_run(steps: Sequence[Step], kernels: Sequence[int]) -> int:
+    """What calls of kernels come to: loops to their limits, the longer side of branches."""
 
     def total(steps: Sequence[Step]) -> int:
         return sum(cost(step) for step in steps)
@@ -44,4 +85,4 @@ def program_operations(program: Program) -> int:
             case Commit():
                 return total(step.body)
 
-    return total(program.steps)
+    return total(steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,10 @@ from repro.bench.measuring import Timing
 from repro.bench.network import Network
 from repro.bench.peaks import Peaks
 from repro.bench.sides import Job, Torch, TorchCompile, UnavailableError
-from repro.bench.suite import agree
+from repro.bench.suite import Benchmark, Measurement, agree
 from repro.bench.workloads import MODES, WORKLOADS
 from repro.cli import main
+from repro.ir.work import program_bytes, program_multiply_adds
 from repro.machines import CPUS
 from repro.targets.llvm import toolchain
 
@@ -59,6 +61,23 @@ def test_a_profile_has_every_kernel_and_its_work(trained, threads):
     dots = {each.what: each for each in found.kernels if each.what.startswith("dot")}
     assert dots["dot 8x32x16"].calls == 2, "a microbatch each"
     assert dots["dot 8x32x16"].operations == 2 * 2 * 8 * 32 * 16
+    program = trained.compiled("train_step").program
+    forward = 2 * 8 * (16 * 32 + 32 * 4)
+    gradients = 2 * 8 * (16 * 32 + 2 * 32 * 4)
+    assert program_multiply_adds(program) == forward + gradients, "x has no gradient"
+    weights = 4 * (16 * 32 + 32 + 32 * 4 + 4)
+    read, written = program_bytes(program)
+    assert 3 * weights <= written < read, "weights and two moments of each are written, and all of it is read"
+
+
+def test_the_share_of_the_peak_is_of_what_bounds_the_work():
+    measured = Measurement(
+        "x", "forward", 2, (Timing("repro", (2.0, 1.0, 3.0)),), {}, 0.0, flops=0, read=60, written=40
+    )
+    found = Benchmark((Peaks(1, 1.0, 1.0, 1.0), Peaks(2, 100.0, read=30.0, bytes=100.0)), ())
+    assert found.share_of_peak(measured) == (1.0, "memory"), "reading is the slower of both"
+    assert found.share_of_peak(replace(measured, flops=50)) == (0.25, "fma")
+    assert found.share_of_peak(replace(measured, timings=())) is None
 
 
 @pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
@@ -113,6 +132,9 @@ def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.Cap
     (row,) = document["measurements"]
     assert [len(each["samples"]) for each in row["timings"]] == [3, 3]
     assert row["ratios"]["onnxruntime"]["value"] > 0
+    assert row["flops"] == 2 * 256**3
+    assert document["host"]["target"].startswith("cpu/")
+    assert document["versions"]["onnxruntime"]
     assert set(row["memory"]) == {"repro", "onnxruntime"}
     assert max(row["memory"].values()) > 0, "what we take for this one may be memory that was there"
 

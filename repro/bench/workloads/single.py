@@ -31,7 +31,6 @@ def _operation(
     shapes: dict[str, tuple[int, ...]],
     build: Callable[..., str],
     torch: Callable[..., Any],
-    memory_bound: bool = False,
     onnxruntime: bool = True,
 ) -> Workload:
     """A workload of f32 inputs by name and shape; `build` adds its nodes from their names, `torch` takes tensors."""
@@ -43,7 +42,7 @@ def _operation(
     def run(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
         return torch(*(inputs[each] for each in shapes))
 
-    return Workload(name, what, network, _drawn(shapes), run, memory_bound=memory_bound, onnxruntime=onnxruntime)
+    return Workload(name, what, network, _drawn(shapes), run, onnxruntime=onnxruntime)
 
 
 def _simple(operator: str, **attributes: Any) -> Callable[..., str]:
@@ -284,7 +283,7 @@ def _adam_torch(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
 
 ADAM = Workload(
     "adam", f"{_PARAMETERS:,} parameters, in place", _adam, _drawn({"g": (_PARAMETERS,)}), _adam_torch,
-    memory_bound=True, onnxruntime=False, own_step=True,
+    onnxruntime=False, own_step=True,
 )  # fmt: skip
 
 SINGLE = (*SQUARE, *SKINNY, *CONVOLUTIONS, *ROWS, *INDEXED, ADAM)

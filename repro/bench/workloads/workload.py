@@ -22,7 +22,7 @@ class Workload:
     computation from tensors of the same names. A `step` is one of the model with a loss and an optimizer (`training`,
     options of `repro.build`); a workload without them is measured forward alone. `buffers` are weights that no
     gradient changes. With `own_step` the model brings a step itself, and `torch` makes one: it is measured as that
-    alone. `memory_bound`: its floor is the bytes moved, not the products summed.
+    alone.
     """
 
     name: str
@@ -33,7 +33,6 @@ class Workload:
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     labels: Callable[[], Array] | None = None
     buffers: tuple[str, ...] = ()
-    memory_bound: bool = False
     own_step: bool = False
     onnxruntime: bool = True
     """Whether ONNX Runtime has its operators."""

@@ -1,0 +1,66 @@
+"""Tables of measurements come from records: nothing in them is written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import tables
+from repro.bench.measuring import Ratio, Timing
+from repro.bench.peaks import Peaks
+from repro.bench.suite import Benchmark, Measurement
+
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+
+
+def test_the_page_shows_what_the_records_say():
+    text = PAGE.read_text(encoding="utf-8")
+    assert tables.MARKED.search(text)
+    assert tables.renewed(text) == text, "python -m benchmarks.tables --write docs/performance.md"
+
+
+def test_every_record_says_on_what_it_was_taken():
+    records = sorted(tables.RECORDS.glob("*/*.json"))
+    assert records
+    for path in records:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        assert document["host"]["target"].startswith("cpu/"), path
+        assert document["versions"]["torch"], path
+
+
+def _measured(name: str, seconds: float, ratio: float) -> Measurement:
+    ours = Timing("repro", (seconds,))
+    ratios = {"torch": Ratio(ratio, ratio, ratio)}
+    return Measurement(name, "forward", 1, (ours,), ratios, 0.0, flops=10**9, read=0, written=0)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    machine = tmp_path / "here"
+    machine.mkdir()
+    for number, found in enumerate(([_measured("dot/256", 1.0, 2.0)], [_measured("dot/512", 0.5, 0.5)])):
+        document = Benchmark((Peaks(1, 4e9, 1.0, 1.0),), tuple(found)).json()
+        (machine / f"{number}.json").write_text(json.dumps(document))
+    return machine
+
+
+def test_a_record_is_read_as_it_was_written(records: Path):
+    first, second = tables.rows(records)
+    assert first.measurement == _measured("dot/256", 1.0, 2.0)
+    assert (second.head[-1], second.ratio("torch")) == ("500.00", "0.50 (0.50 to 0.50)")
+    assert second.ratio("onnxruntime") == ""
+    assert list(tables.operations(records))[2].startswith("| dot/256 | forward | 1 | 1000.00 | 0.25 fma | 2.00")
+    assert list(tables.dots(records))[2:] == ["| square | 1 | 1.00 | 0.50 |"]
+
+
+def test_a_stale_table_is_renewed_and_a_later_record_counts(records: Path):
+    page = "before\n<!-- operations of here -->\n| stale |\n<!-- end of operations -->\nbehind"
+    once = tables.renewed(page, records.parent)
+    assert "stale" not in once
+    assert once.startswith("before\n<!-- operations of here -->\n| workload |")
+    assert once.endswith("<!-- end of operations -->\nbehind")
+    document = Benchmark((Peaks(1, 4e9, 1.0, 1.0),), (_measured("dot/256", 0.25, 3.0),)).json()
+    (records / "later.json").write_text(json.dumps(document))
+    assert tables.renewed(once, records.parent) != once
