@@ -40,10 +40,10 @@ def digest(array: Array) -> str:
     return sha256(to_bytes(array))
 
 
-def read_npz(path: Path) -> dict[str, Array]:
+def read_npz(path: str | Path) -> dict[str, Array]:
     """The arrays of an .npz file by name. Raises ReproError for anything else."""
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             if not zipfile.is_zipfile(file):
                 raise ValueError("not a zip archive; numpy.savez makes one of arrays by name")
             file.seek(0)
@@ -55,7 +55,7 @@ def read_npz(path: Path) -> dict[str, Array]:
         raise ReproError("not an .npz file of plain arrays", found=f"{path}: {error}") from error
 
 
-def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays as .npz, whole or not at all; the same arrays give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -63,7 +63,7 @@ def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
             entry = io.BytesIO()
             np.lib.format.write_array(entry, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry.getvalue())
-    write_output(path, buffer.getvalue())
+    write_output(Path(path), buffer.getvalue())
 
 
 def write_output(path: Path, data: bytes) -> None:

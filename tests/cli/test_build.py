@@ -228,3 +228,13 @@ def test_an_index_out_of_range_is_two_and_named(
     assert "lookup" in error
     assert "index 5 at position 2" in error
     assert not (tmp_path / "o.npz").exists()
+
+
+def test_arrays_are_written_and_read_by_a_path_of_either_kind(tmp_path: Path):
+    arrays = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array(3)}
+    repro.write_npz(str(tmp_path / "a.npz"), arrays)
+    repro.write_npz(tmp_path / "b.npz", arrays)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    found = repro.read_npz(str(tmp_path / "a.npz"))
+    assert found.keys() == arrays.keys()
+    assert all(found[name].tobytes() == array.tobytes() for name, array in arrays.items())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-import llvmlite.binding as llvm
-
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import Program
@@ -35,24 +33,12 @@ def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
 
 
 class Code:
-    """Objects loaded into this process.
-
-    JITLink gives each object one piece of memory. The older loader asks for a piece for each kind of section, which may
-    lie further apart than an instruction reaches (a mapped model between them): it then ends the process.
-    """
+    """Objects loaded into this process."""
 
     def __init__(self, objects: Sequence[bytes]) -> None:
-        toolchain.initialise()
-        self._jit = llvm.create_lljit_compiler(
-            llvm.Target.from_default_triple().create_target_machine(jit=True), use_jit_link=True
-        )
-        library = llvm.JITLibraryBuilder().add_current_process().export_symbol(programs.SYMBOL)
-        for data in objects:
-            library.add_object_img(data)
-        self._library = library.link(self._jit, "program")
-        address = self._library[programs.SYMBOL]
+        self._loaded = toolchain.Loaded(objects, programs.SYMBOL)
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.enter = prototype(address)
+        self.enter = prototype(self._loaded.address)
         """enter(context, thread, threads): releases the interpreter's lock while it runs."""
 
 

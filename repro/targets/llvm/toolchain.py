@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,24 @@ def initialise() -> None:
     """Register every back end; whatever makes or loads code calls it first."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+
+
+class Loaded:
+    """Objects linked in this process, for as long as this is kept; `address` is that of one symbol of theirs.
+
+    JITLink gives each object one piece of memory. The older loader asks for a piece for each kind of section, which may
+    lie further apart than an instruction reaches (a mapped model between them): it then ends the process.
+    """
+
+    def __init__(self, objects: Sequence[bytes], symbol: str) -> None:
+        initialise()
+        target = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        self._compiler = llvm.create_lljit_compiler(target, use_jit_link=True)
+        library = llvm.JITLibraryBuilder().add_current_process().export_symbol(symbol)
+        for data in objects:
+            library.add_object_img(data)
+        self._library = library.link(self._compiler, symbol)
+        self.address = self._library[symbol]
 
 
 @cache

@@ -11,7 +11,6 @@ import platform
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -41,25 +40,16 @@ def host() -> Machine:
     return X86_64_V4 if all(features.get(name) for name in _WIDE) else X86_64_V3
 
 
-@cache
-def _engine() -> Any:
-    toolchain.initialise()
-    target = llvm.Target.from_default_triple().create_target_machine()
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
-
-
 def _compile(kernel: Kernel, vector_axis: int, width: int, block: int) -> Helper:
     machine = replace(host(), fence="")  # nothing is written past caches: operands are small and begin anywhere
     code = toolchain.object_code(emit(kernel, Schedule(vector_axis, width, block), machine), machine)
-    engine = _engine()
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    address = engine.get_function_address(symbol(kernel))
+    loaded = toolchain.Loaded([code], symbol(kernel))
     count = len(kernel.buffers)
     prototype = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * count), *([ctypes.c_int64] * 2), ctypes.c_void_p)
-    function = prototype(address)
+    function = prototype(loaded.address)
 
     def call(*arguments: int) -> None:
+        _ = loaded  # whose memory the function lies in
         *addresses, items = arguments
         function(*addresses, 0, items, None)
 
