@@ -14,7 +14,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
@@ -35,13 +35,13 @@ class Row:
     benchmark: Benchmark
     measurement: Measurement
 
-    def ratio(self, side: str) -> str:
-        return ratio_text(self.measurement, side)
-
-    @property
-    def head(self) -> tuple[str, str, str, str]:
+    def cells(self, peers: Iterable[str]) -> tuple[str, ...]:
+        """Those under `_HEAD`, then each peer's ratio."""
         each, ours = self.measurement, self.measurement.timing("repro")
-        return each.workload, each.mode, str(each.threads), "" if ours is None else f"{ours.seconds * 1e3:.2f}"
+        time = "" if ours is None else f"{ours.seconds * 1e3:.2f}"
+        share = share_text(self.benchmark, each)
+        ratios = (ratio_text(each, side) for side in peers)
+        return each.workload, each.mode, str(each.threads), time, share, *ratios
 
     @property
     def mebibytes(self) -> str:
@@ -65,23 +65,18 @@ def rows(machine: Path) -> list[Row]:
 
 
 def models(machine: Path) -> Iterator[str]:
-    names = {model.name for model in MODELS}
-    yield from _head("workload", "mode", "threads", "repro, ms", "of peak", *_PEERS.values(), "MiB, repro / PyTorch")
+    yield from _head(*_HEAD, *_PEERS.values(), "MiB, repro / PyTorch")
     for row in rows(machine):
-        each = row.measurement
-        if each.workload in names:
-            ratios = (row.ratio(side) for side in _PEERS)
-            yield _line(*row.head, share_text(row.benchmark, each), *ratios, row.mebibytes)
+        if row.measurement.workload in _MODELS:
+            yield _line(*row.cells(_PEERS), row.mebibytes)
 
 
 def operations(machine: Path) -> Iterator[str]:
-    names = {model.name for model in MODELS}
     peers = {side: head for side, head in _PEERS.items() if side != "torch.compile"}
-    yield from _head("workload", "mode", "threads", "repro, ms", "of peak", *peers.values())
+    yield from _head(*_HEAD, *peers.values())
     for row in rows(machine):
-        each = row.measurement
-        if each.workload not in names:
-            yield _line(*row.head, share_text(row.benchmark, each), *(row.ratio(side) for side in peers))
+        if row.measurement.workload not in _MODELS:
+            yield _line(*row.cells(peers))
 
 
 def dots(machine: Path) -> Iterator[str]:
@@ -98,6 +93,8 @@ def dots(machine: Path) -> Iterator[str]:
             yield _line(name, str(threads), f"{mean:.2f}", f"{min(values):.2f}")
 
 
+_MODELS = {model.name for model in MODELS}
+_HEAD = ("workload", "mode", "threads", "repro, ms", "of peak")
 _PEERS = {
     "torch": "PyTorch / repro",
     "torch.compile": "torch.compile / repro",
