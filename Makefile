@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
-.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles bless cross-host lock wheel gpu-wheels clean
+.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles bless cross-host avx512 lock wheel gpu-wheels clean
 
 help: ## the list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,9 @@ bless: $(STAMP) ## make the golden manifests anew, by the tool
 
 cross-host: $(STAMP) ## build digits_mlp in an AArch64 Python under qemu-user and compare the trees
 	.ci/cross-host
+
+avx512: $(STAMP) ## run the tests' AVX-512 code on an emulated computer and compare bytes (Debian; a quarter of an hour)
+	$(PY) -m tools.avx512 --goldens
 
 lock: ## resolve requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --no-header --no-emit-index-url \
