@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_INCOMPLETE
     recorder = Recorder(machine, instead, options.largest)
     with recorder.installed():
-        status = pytest.main(["-q", "-p", "no:xdist", *(options.tests or TESTS)])
+        status = pytest.main(["-q", "-m", "not full", "-p", "no:xdist", *(options.tests or TESTS)])
     jobs = [*recorder.jobs, *(golden_jobs(machine, instead) if options.goldens else ())]
     for reason, count in recorder.left_out.items():
         sys.stdout.write(f"left out: {count} runs of programs {reason}\n")
