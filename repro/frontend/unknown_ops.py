@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from repro.errors import ReproError
 from repro.frontend.limits import FunctionKey, call_key, domain_of
@@ -36,8 +36,24 @@ def unknown_ops(loaded: LoadedModel) -> ReproError:
         "the model uses operators that are not supported",
         found=", ".join(f"{name} ×{count}" for name, count in sorted(counts.items())),
         expected="operators listed in docs/coverage.md, or local functions over them",
-        next="export with a decomposition of these operators, or add them (docs/adding-an-op.md)",
+        next=_advice(counts),
     )
+
+
+_ADVICE = {
+    "ai.onnx.ml.": "classical machine learning (ai.onnx.ml) is out of scope: build the part of the model that is made "
+    "of tensor operators alone; Hummingbird, for one, writes trees and linear models as such",
+    "QLinear": "quantize in the QDQ format (QuantizeLinear and DequantizeLinear around float operators)",
+    "com.microsoft.Q": "quantize in the QDQ format (QuantizeLinear and DequantizeLinear around float operators)",
+    "com.microsoft.": "give the model as it was exported, before ONNX Runtime's optimizer fused operators",
+    "": "export with a decomposition of these operators, or add them (docs/adding-an-op.md)",
+}
+"""What helps, by how the listed names begin; the first that fits."""
+
+
+def _advice(names: Iterable[str]) -> str:
+    starts = {next(start for start in _ADVICE if str(name).startswith(start)) for name in names}
+    return "; ".join(dict.fromkeys(advice for start, advice in _ADVICE.items() if start in starts))
 
 
 def _listed(op: str, domain: str, version: int) -> str:

@@ -150,6 +150,10 @@ CASES: tuple[Case, ...] = (
     Case("DequantizeLinear", {"x": RANDOM.integers(-9, 9, (3, 4)).astype(np.int8), "scale": scalar(0.3)}),
     Case("Resize", {"x": IMAGE}, "cubic", attributes={"mode": "cubic"},
          fixed={"roi": NOTHING, "scales": NOTHING, "sizes": np.array([2, 6, 5, 7])}),
+    *(Case("GridSample", {"x": IMAGE, "grid": RANDOM.uniform(-1.4, 1.4, (2, 3, 3, 2)).astype(np.float32)}, mode,
+           attributes={"mode": mode, "padding_mode": padding})
+      for mode, padding in (("linear", "zeros"), ("cubic", "reflection"))),
+    Case("DFT", {"x": drawn(2, 6, 2)}, fixed={"n": np.array(5)}),
 )  # fmt: skip
 
 

@@ -11,6 +11,11 @@ _NARROW_ATTENTION = (
     "once (numerics.md, rule 3), 0.5; as expanded, operator by operator, 1.1"
 )
 
+_ZEROS_OF_TRANSFORM = (
+    "expects zeros to within 1e-7 of a transform that NumPy computes in f64; ours is computed in f32, up to 1.9e-6 off "
+    "beside values of 50"
+)
+
 _FROM_SMALL = ("{0}_to_FLOAT", "{0}_to_FLOAT16", "FLOAT_to_{0}", "FLOAT16_to_{0}")
 _SMALL_CASTS = (
     *(pair.format(kind) for kind in ("UINT4", "INT4", "UINT2", "INT2", "FLOAT4E2M1") for pair in _FROM_SMALL),
@@ -64,6 +69,8 @@ EXCEPTIONS: dict[str, str] = {
     "test_not_4d": _OLD_OPSET,
     **{f"test_attention_{case}{form}": _NARROW_ATTENTION for case in _NARROW_ATTENTIONS for form in ("", "_expanded")},
     "test_attention_4d_causal_fp16_expanded": _NARROW_ATTENTION,
+    "test_dft_inverse": _ZEROS_OF_TRANSFORM,
+    "test_dft_inverse_opset19": _ZEROS_OF_TRANSFORM,
 }
 """Case name -> reason."""
 
@@ -78,9 +85,7 @@ UNSUPPORTED: dict[str, str] = {
     **dict.fromkeys(("NonMaxSuppression", "RoiAlign"), "detection heads: results of a size that data decide"),
     **dict.fromkeys(
         (
-            "AffineGrid", "BlackmanWindow", "CausalConvWithState", "Col2Im", "DFT", "DeformConv", "Det",
-            "FlexAttention", "GridSample", "HammingWindow", "HannWindow", "LinearAttention", "MelWeightMatrix",
-            "QLinearConv", "QLinearMatMul", "STFT", "SwiGLU",
+            "CausalConvWithState", "Col2Im", "DeformConv", "Det", "FlexAttention", "LinearAttention", "MelWeightMatrix",
         ),
         "the operator is not supported yet",
     ),

@@ -111,6 +111,20 @@ def test_unknown_operators_are_listed_at_once_with_counts() -> None:
     assert error.next
 
 
+@pytest.mark.parametrize(
+    ("op", "domain", "advice"),
+    [
+        ("TreeEnsembleClassifier", "ai.onnx.ml", "classical machine learning (ai.onnx.ml) is out of scope"),
+        ("QGemm", "com.microsoft", "QDQ"),
+        ("SkipLayerNormalization", "com.microsoft", "before ONNX Runtime's optimizer"),
+        ("Blur", "acme", "docs/adding-an-op.md"),
+    ],
+)
+def test_unknown_operators_come_with_what_helps(op: str, domain: str, advice: str) -> None:
+    proto = model([node(op, "x", "y", domain=domain)], [value("x")], domains=[domain])
+    assert advice in str(refused_import(proto).next)
+
+
 def test_unknown_operators_inside_functions_are_listed() -> None:
     proto = model(
         [node("f", "x", "t", domain="local"), node("f", "t", "y", domain="local")],

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from repro.errors import ReproError
 from repro.frontend import import_model, load_model
 from repro.ir.types import Array
+from tests.ops.against_runtime import agrees
 from tests.ops.one_node import by_onnxruntime, run_model
 from tests.ops.test_moves import Case, f32, model
 
@@ -120,3 +121,35 @@ def test_dynamic_quantization_of_zeros() -> None:
     made, arrays = model(Case("DynamicQuantizeLinear", 11, [np.zeros(5, np.float32)], (), {}, names))
     quantized, scale, zero = run_model(made, arrays)
     assert not quantized.any() and float(scale) == 0.0 and int(zero) == 0
+
+
+# ── contractions of quantized tensors ───────────────────────────────────────────────────────────────
+
+
+def weights(*shape: int) -> Array:
+    """i8 of 7 bits: of 8, pairs of products saturate in ONNX Runtime's code for AVX2."""
+    return np.random.default_rng(2).integers(-64, 64, shape).astype(np.int8)
+
+
+def image(*shape: int) -> Array:
+    return np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_product_of_quantized_matrices_as_onnxruntime_does(per_column: bool) -> None:
+    columns = 5 if per_column else 1
+    scale = np.linspace(0.01, 0.03, columns, dtype=np.float32).reshape(-1 if per_column else ())
+    zero = np.full(scale.shape, 3, np.int8)
+    fixed = [f32(0.02)[0], np.asarray(120, np.uint8), weights(7, 5), scale, zero]
+    agrees("QLinearMatMul", 10, image(2, 4, 7), fixed=[*fixed, f32(0.9)[0], np.asarray(99, np.uint8)], tolerance=0)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_convolution_of_quantized_images_as_onnxruntime_does(per_channel: bool, biased: bool) -> None:
+    channels = 4 if per_channel else 1
+    scale = np.linspace(0.01, 0.03, channels, dtype=np.float32).reshape(-1 if per_channel else ())
+    fixed = [f32(0.02)[0], np.asarray(120, np.uint8), weights(4, 3, 3, 3), scale, np.zeros(scale.shape, np.int8)]
+    fixed += [f32(0.9)[0], np.asarray(99, np.uint8)]
+    fixed += [np.array([500, -900, 0, 77], np.int32)] if biased else []
+    agrees("QLinearConv", 10, image(2, 3, 6, 5), fixed=fixed, tolerance=0, pads=[1, 0, 1, 2], strides=[2, 1])

@@ -172,6 +172,14 @@ def swish(ctx: NodeContext, x: Value) -> Value:
     return swish_of(x, ctx.attr_float("alpha", 1.0))
 
 
+@onnx_op("SwiGLU", since=28)
+def swiglu(ctx: NodeContext, gate: Value, x: Value) -> Value:
+    """(gate * sigmoid(alpha * gate)) * x."""
+    if gate.shape != x.shape:
+        raise ctx.error("the inputs differ in shape", f"{gate.type} and {x.type}", "one shape")
+    return mul(swish_of(gate, ctx.attr_float("alpha", 1.0)), x)
+
+
 @onnx_op("Softplus")
 def softplus(ctx: NodeContext, x: Value) -> Value:
     """max(x, 0) + log1p(exp(-|x|)): no overflow where x is large."""

@@ -1,0 +1,67 @@
+"""QLinearMatMul and QLinearConv: integer contractions, exact in i32, brought to the output's scale."""
+
+from __future__ import annotations
+
+from repro.frontend.context import NodeContext
+from repro.frontend.families.contraction import matmul_integer
+from repro.frontend.families.convolution import conv_integer
+from repro.frontend.registry import onnx_op
+from repro.ir.graph import Value
+from repro.ir.types import F32
+from repro.ops import add, broadcast, broadcast_to, convert_to, div, elementwise, mul, reshape
+
+
+@onnx_op("QLinearMatMul", since=10, moves=True)
+def qlinear_matmul(
+    ctx: NodeContext,
+    a: Value, a_scale: Value, a_zero: Value,
+    b: Value, b_scale: Value, b_zero: Value,
+    y_scale: Value, y_zero: Value,
+) -> Value:  # fmt: skip
+    """round(MatMulInteger * (a_scale * b_scale / y_scale)) + y_zero, in f32, saturated. Scales and zero points of a are
+    one or one for each row, those of b one or one for each column."""
+    product = matmul_integer(ctx, a, b, a_zero, b_zero)
+    rows = a_scale if a_scale.type.elements == 1 or a_scale.rank > 1 else reshape(a_scale, (*a_scale.shape, 1))
+    scales = [_stretched(ctx, each, product) for each in (rows, b_scale, y_scale)]
+    return _requantized(ctx, product, scales, y_zero)
+
+
+@onnx_op("QLinearConv", since=10, moves=True)
+def qlinear_conv(
+    ctx: NodeContext,
+    x: Value, x_scale: Value, x_zero: Value,
+    w: Value, w_scale: Value, w_zero: Value,
+    y_scale: Value, y_zero: Value, bias: Value | None = None,
+) -> Value:  # fmt: skip
+    """round((ConvInteger + bias) * (x_scale * w_scale / y_scale)) + y_zero, in f32, saturated. The bias is i32, of
+    scale x_scale * w_scale; scale and zero point of w are one or one for each output channel."""
+    product = conv_integer(ctx, x, w, x_zero, w_zero)
+    if bias is not None:
+        if bias.shape != (w.shape[0],) or bias.dtype is not product.dtype:
+            raise ctx.error("the bias does not fit", str(bias.type), f"i32, one for each of {w.shape[0]} channels")
+        product = add(product, broadcast(bias, product.shape, (1,)))
+    channels = w_scale if w_scale.type.elements == 1 else reshape(w_scale, (w.shape[0], *(1,) * (w.rank - 2)))
+    scales = [_stretched(ctx, each, product) for each in (x_scale, channels, y_scale)]
+    return _requantized(ctx, product, scales, y_zero)
+
+
+def _stretched(ctx: NodeContext, value: Value, product: Value) -> Value:
+    if value.type.elements == 1:
+        return broadcast(reshape(value, ()), product.shape, ())
+    try:
+        return broadcast_to(value, product.shape)
+    except TypeError:
+        raise ctx.error(
+            "a scale or zero point does not fit", str(value.type), f"one that fits {product.type}"
+        ) from None
+
+
+def _requantized(ctx: NodeContext, product: Value, scales: list[Value], zero: Value) -> Value:
+    spread = _stretched(ctx, zero, product)
+
+    def body(product: Value, left: Value, right: Value, out: Value, zero: Value) -> Value:
+        factor = div(mul(convert_to(left, F32), convert_to(right, F32)), convert_to(out, F32))
+        rounded = elementwise("round", mul(convert_to(product, F32), factor))
+        return convert_to(add(rounded, convert_to(zero, F32)), zero.dtype)
+
+    return ctx.composite("Requantize", (product, *scales, spread), body).value
