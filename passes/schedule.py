@@ -15,6 +15,7 @@ from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.machines import Machine
+from repro.machines.machine import BUSY
 
 BLOCK_ROWS, BLOCK_COLUMNS = 1024, 512
 """Outputs of one work item of a contraction, at most about: what is packed once is used for as many."""
@@ -119,9 +120,22 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     in_place = stride is not None and (
         tile_rows + vectors <= machine.l1_ways or stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes != 0
     )
-    return Schedule(
-        None, width, 1, replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
-    )
+    tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
+    if in_place and _by_rows(contraction, tile, width, machine):
+        tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
+    return Schedule(None, width, 1, tile)
+
+
+def _by_rows(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
+    """Whether threads had better share the rows out than the columns: these are read in place, and are near enough for
+    all of them to read, and rows are few, but enough that four threads have tiles whose chains keep a core busy."""
+    batch, rows, columns, terms = contraction.extents
+    size, apart = contraction.reduce.dtype.bytes, contraction.in_place(tile.vectors * width)
+    if apart is None or tile.packs or apart * size > NEAR_TERMS:
+        return False
+    near = columns * terms * size <= 2 * machine.l2_bytes
+    few = rows * min(terms, contraction.chain.panel) * size <= 2 * machine.l1_bytes
+    return batch == 1 and near and few and rows * tile.vectors >= SHARES[-1] * BUSY
 
 
 def _most_columns(contraction: Contraction, machine: Machine) -> int:

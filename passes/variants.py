@@ -39,7 +39,8 @@ Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
 
 def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    """Rows read through a window, packed or in place, columns packed or in place; no tiles for a small contraction."""
+    """Rows read through a window, packed or in place, columns packed or in place; where both are in place, rows as
+    items; no tiles for a small contraction."""
     tile = schedule.tile
     if tile is None:
         return
@@ -48,6 +49,8 @@ def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Sc
         yield replace(schedule, tile=replace(tile, packs=not tile.packs))
     if contraction.row_stride is not None and not tile.window:
         yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
+        if contraction.in_place(tile.vectors * schedule.vector_width) is not None:
+            yield replace(schedule, tile=replace(tile, packs=False, rows_in_place=True, row_items=not tile.row_items))
     for other in (windowed(kernel, machine), tiled(kernel, machine)):
         if other is not None and other.tile is not None and other.tile.window != tile.window:
             yield other

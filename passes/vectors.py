@@ -23,6 +23,8 @@ from repro.numerics.elementary.occurrences import functions
 
 ITEM_ELEMENTS = 8192
 """Outputs that one work item computes along the vector axis, where a row need not stay whole."""
+ITEMS, FEWEST_ELEMENTS = 32, 256
+"""Items that a kernel is to have at least, unless it has too few outputs for items of so many."""
 
 LONG = 8
 """Operations in f64 from which on a chain is long."""
@@ -100,13 +102,21 @@ def _by_tables(kernel: Kernel, machine: Machine) -> bool:
 def _cut(kernel: Kernel, position: int | None, width: int) -> Schedule:
     shared = _heaviest_reduction(kernel)
     inner: tuple[int, ...] = ()
-    block = 1 if position is None else min(kernel.axes[position].extent, ITEM_ELEMENTS)
+    block = 1 if position is None else _block(kernel, position, width)
     if shared is not None:
         places = range(kernel.serial, len(kernel.axes))
         inner = tuple(n for n in places if n != position and kernel.axes[n] not in shared.free)
         if position is not None and kernel.axes[position] not in shared.free:
             block = kernel.axes[position].extent
     return Schedule(position, width, max(1, block), None, inner)
+
+
+def _block(kernel: Kernel, position: int, width: int) -> int:
+    """Outputs of an item along the vector axis, whole vectors: so many that there are items for several threads."""
+    extent, outputs = kernel.axes[position].extent, math.prod(axis.extent for axis in kernel.axes[kernel.serial :])
+    whole = math.lcm(width, FEWEST_ELEMENTS)
+    share = -(-outputs // (ITEMS * whole)) * whole
+    return min(extent, ITEM_ELEMENTS, share)
 
 
 def _heaviest_reduction(kernel: Kernel) -> Reduce | None:

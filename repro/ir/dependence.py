@@ -37,12 +37,12 @@ def _apart(accesses: list[tuple[int, Expr]], axis: Axis) -> bool:
         stride = ix.coefficient(offset, axis)
         if stride is None or stride <= 0 or strides.setdefault(buffer, stride) != stride:
             return False
-        if not _is_digit(offset, axis, stride):
+        if not is_digit(offset, axis, stride):
             return False
     return True
 
 
-def _is_digit(offset: Expr, axis: Axis, stride: int) -> bool:
+def is_digit(offset: Expr, axis: Axis, stride: int) -> bool:
     """offset == high * (stride * extent) + axis * stride + low, with 0 <= low < stride."""
     if offset is axis:
         return True

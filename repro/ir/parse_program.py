@@ -113,7 +113,7 @@ def parse_schedule(text: str) -> Schedule:
     tile = None
     if len(names) > 3:
         flags = dict(zip(names[6:], values[6:], strict=True))
-        known = {"window": "1", "pack": "b", "rows": "place"}
+        known = {"window": "1", "pack": "b", "rows": "place", "items": "rows"}
         if (
             names[3:6] != ["tile", "block", "turn"]
             or not flags.items() <= known.items()
@@ -122,5 +122,5 @@ def parse_schedule(text: str) -> Schedule:
             raise ValueError(f"not a schedule: {text!r}")
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
         sizes = (int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
-        tile = ContractionTile(*sizes, window="window" in flags, packs="pack" in flags, rows_in_place="rows" in flags)
+        tile = ContractionTile(*sizes, *(name in flags for name in known))
     return Schedule(axis, int(values[1]), int(values[2]), tile, inner, sweep)

@@ -18,6 +18,8 @@ class ContractionTile:
     With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
     it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
     unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together.
+    With `row_items`, where both are read in place, each row is a work item instead, and those that a thread has are one
+    block, which is run a tile of columns after another.
     """
 
     rows: int
@@ -28,6 +30,7 @@ class ContractionTile:
     window: bool = False
     packs: bool = False
     rows_in_place: bool = False
+    row_items: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,5 +64,7 @@ class Schedule:
         if self.tile is None:
             return head
         t = self.tile
-        tail = " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place
+        tail = (
+            " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place + " items=rows" * t.row_items
+        )
         return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{tail}"

@@ -6,6 +6,9 @@ import hashlib
 from dataclasses import dataclass, fields
 from functools import cached_property
 
+BUSY = 8
+"""Chains side by side that keep a core busy: two multiplications may begin in a cycle, and take four."""
+
 
 @dataclass(frozen=True)
 class Machine:

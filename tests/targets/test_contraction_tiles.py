@@ -213,6 +213,17 @@ def test_rows_in_place(machine, batch: int) -> None:
         check(kernel, machine, Schedule(None, 8, 1, ContractionTile(5, 2, 20, 16, rows_in_place=True)))
 
 
+@MACHINES
+@pytest.mark.parametrize("rows", [2, 5, 33])
+@pytest.mark.parametrize(("columns", "vectors", "terms"), [(32, 2, 60), (48, 2, 600), (24, 1, 60), (16, 2, 4700)])
+def test_rows_as_items(machine, rows: int, columns: int, vectors: int, terms: int) -> None:
+    """Outputs from registers and from totals, of one panel and of several, of any number of rows to a thread."""
+    kernel = matmul(rows, columns, terms, bias=True)
+    chosen = Schedule(None, 8, 1, ContractionTile(6, vectors, 8, 16, rows_in_place=True, row_items=True))
+    assert shape_of(kernel, chosen).items == rows
+    check(kernel, machine, chosen)
+
+
 def test_axes_that_share_places() -> None:
     """A window where rows overlap; none for a 1x1 convolution, with a stride or without, or for a dot."""
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from passes.schedule import schedule
-from repro.ir.expressions import apply
+from repro.ir import index as ix
+from repro.ir.expressions import apply, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, PARAMETER, TEMPORARY, Buffer, Call, Commit, Program
 from repro.ir.types import F32
 from repro.machines import Machine
@@ -23,7 +25,7 @@ SIZE = 1 << 16
 """Elements of a buffer: several items of work."""
 MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
 TWICE = elementwise(SIZE, 1, lambda x: apply("add", x, x))
-LESS = elementwise(SIZE, 1, lambda x: apply("sub", x, f32(0.5)))
+HALF_LESS = elementwise(SIZE, 1, lambda x: apply("sub", x, f32(0.5)))
 
 
 def emitted(program: Program, machine: Machine, profile: bool = False) -> str:
@@ -44,12 +46,23 @@ def test_parts_change_no_bit(made: Program, machine: Machine, threads: int, most
     runner.close()
 
 
-def ladder(calls: int) -> Program:
+def backwards() -> Kernel:
+    """y[i] <- x[size - 1 - i] - 0.5: threads need what others wrote."""
+    i = ix.axis(0, SIZE)
+    there = ix.add(ix.number(SIZE - 1), ix.scale(i, -1))
+    store = Store(1, i, apply("sub", load(F32, 0, there), f32(0.5)))
+    return Kernel((BufferParameter(F32, SIZE, False), BufferParameter(F32, SIZE, True)), (), (i,), 0, (store,))
+
+
+LESS = backwards()
+
+
+def ladder(calls: int, less: Kernel = LESS) -> Program:
     """x twice, less a half, twice, less a half, …: from the input through two temporaries to the output."""
     roles = ((INPUT, 0), (OUTPUT, 0), (TEMPORARY, 0), (TEMPORARY, 4 * SIZE))
     places = [0, *(2 + at % 2 for at in range(calls - 1)), 1]
     steps = tuple(Call(at % 2, (places[at], places[at + 1])) for at in range(calls))
-    return Program((TWICE, LESS), tuple(Buffer(F32, SIZE, *role) for role in roles), (), steps, 8 * SIZE)
+    return Program((TWICE, less), tuple(Buffer(F32, SIZE, *role) for role in roles), (), steps, 8 * SIZE)
 
 
 @MACHINES
@@ -70,6 +83,12 @@ def test_as_many_barriers_as_calls(machine: Machine) -> None:
     parts = -(-100 // programs.STEPS_OF_A_FUNCTION)
     assert text.count("call i1 @barrier") == 100
     assert len(re.findall(r"br i1 %v\d+, label %finish", text)) == 100 + parts
+
+
+@MACHINES
+def test_one_barrier_a_part_where_threads_keep_to_themselves(machine: Machine) -> None:
+    text = emitted(ladder(100, HALF_LESS), machine)
+    assert text.count("call i1 @barrier") == -(-100 // programs.STEPS_OF_A_FUNCTION)
 
 
 def entered(program: Program, machine: Machine, state: np.ndarray, inputs: list[np.ndarray]) -> int:

@@ -15,7 +15,8 @@ from repro.targets.llvm.tiling import Shape
 class Block:
     """One work item of a contraction: its place among the outputs, its scopes, its private memory."""
 
-    def __init__(self, body: Body, kernel: Kernel, shape: Shape, number: Val) -> None:
+    def __init__(self, body: Body, kernel: Kernel, shape: Shape, number: Val, end: Val | None = None) -> None:
+        """Item `number`; where rows are items, those from there to `end`."""
         self.body, self.f, self.kernel, self.shape, self.tile = body, body.f, kernel, shape, shape.tile
         self.contraction, self.reduce = shape.contraction, shape.contraction.reduce
         self.dtype: DType = self.reduce.dtype
@@ -27,6 +28,8 @@ class Block:
         self.row0, self.column0 = f.scaled(row_block, self.tile.block_m), f.scaled(column_block, self.tile.block_n)
         self.rows = self.remaining(self.row0, self.tile.block_m, rows)
         self.columns = self.remaining(self.column0, self.tile.block_n, columns)
+        if end is not None:
+            self.row0, self.rows = number, f.let(f"sub i64 {end.text}, {number.text}", I64)
         bound = (
             dict(zip(self.contraction.batch, body.split(batch, self.contraction.batch), strict=True))
             if (self.contraction.batch)

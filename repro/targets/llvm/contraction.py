@@ -71,7 +71,7 @@ class Item(Packing):
         f, most = self.f, self.tile.rows
         extent, packed = self.contraction.extents[1], self.shape.tiles_packed * most
         rest = extent % most if extent <= self.tile.block_m else (extent % self.tile.block_m) % most
-        last = self._is(panel, self.shape.panels - 1, None)
+        last = self.is_last(panel)
 
         def group(first: Val, state: list[Val]) -> Sequence[Val]:
             found, end = state[0], self.least(f.add(first, integer(packed)), self.rows)
@@ -104,7 +104,7 @@ class Item(Packing):
         others, even = integer(self.tile.block_m // most), integer((held - upper - lower) // most)
         here = scalars.compare(f, "eq", self.rows, integer(held))
         whole = scalars.select(f, here, even, others)
-        last = self._is(panel, self.shape.panels - 1, None)
+        last = self.is_last(panel)
 
         def line(number: Val, _: list[Val]) -> Sequence[Val]:
             full, lowest = (scalars.compare(f, op, number, whole) for op in ("lt", "gt"))
@@ -134,20 +134,23 @@ class Item(Packing):
 
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
             self.fetch_rows(following, self.quotient(column, per_tile), parts, start, size)
-            if self.body.machine.asks_for_outputs:
-                self._fetch_outputs(row, rows, column, panel)
-            return self._tile(a, row, column, self.columns_at(column, start), rows, panel, size)
+            return self.one_tile(a, row, column, self.columns_at(column, start), rows, panel, size)
 
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
+
+    def one_tile(self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, size: Val) -> Sequence[Val]:
+        """A register tile of so many rows, of operands whose terms begin at `a` and `b`."""
+        if self.body.machine.asks_for_outputs:
+            self._fetch_outputs(row, rows, column, panel)
+        return self._tile(a, row, column, b, rows, panel, size)
 
     def _fetch_outputs(self, row: Val, rows: int, column: Val, panel: Val) -> None:
         """Ask for what a tile's outputs lie in, and what is read beside them: it comes while the tile is computed."""
         if self.shape.panels == 1:
             self._ask_for_outputs(row, rows, column)
         else:
-            last = self._is(panel, self.shape.panels - 1, None)
-            self.f.when(last, lambda: self._ask_for_outputs(row, rows, column))
+            self.f.when(self.is_last(panel), lambda: self._ask_for_outputs(row, rows, column))
 
     def _ask_for_outputs(self, row: Val, rows: int, column: Val) -> None:
         store, columns = self.kernel.stores[0], self.contraction.columns
@@ -164,8 +167,9 @@ class Item(Packing):
                 self.body.fetch(buffer, self.body.value(offset, scope), 2 + write, write)
 
     def total_line(self, row: Val) -> Val:
-        """Where the totals of a tile's first row lie: with one panel nobody reads those of the tile before."""
-        return integer(0) if self.shape.panels == 1 else row
+        """Where the totals of a tile's first row lie: with one panel nobody reads those of the tile before, unless they
+        wait for other columns."""
+        return row if self.shape.panels > 1 or self.shape.row_items else integer(0)
 
     def columns_at(self, column: Val, start: Val) -> str:
         """Where the first term of a tile's columns lies: packed, or among the operand's own elements."""
@@ -209,7 +213,7 @@ class Item(Packing):
             self._store_all(row, column, acc)
         else:
             f.either(
-                self._is(panel, shape.panels - 1, None),
+                self.is_last(panel),
                 lambda: self._store_all(row, column, acc),
                 lambda: self._accumulate_all(row, column, panel, acc),
             )
@@ -281,13 +285,16 @@ class Item(Packing):
         summed = self._joined(self.sums, place, value, self._is(panel, 0, per_block))
         self.write(self.sums, place, summed)
         first_block = f.let(f"icmp ult i64 {panel.text}, {per_block}", BOOL)
-        final = self._is(panel, shape.panels - 1, None)
+        final = self.is_last(panel)
         ends = scalars.binary(f, "or", self._is(panel, per_block - 1, per_block), final)
         old = self.read(self.totals, place, value.width)
         total = scalars.apply(f, "add", self.dtype, [old, summed])
         total = f.let(f"select {first_block.typed}, {summed.typed}, {total.typed}", self.dtype, value.width)
         kept = f.let(f"select {ends.typed}, {total.typed}, {old.typed}", self.dtype, value.width)
         self.write(self.totals, place, kept)
+
+    def is_last(self, panel: Val) -> Val:
+        return self._is(panel, self.shape.panels - 1, None)
 
     def _is(self, panel: Val, number: int, modulus: int | None) -> Val:
         inside = panel if modulus is None else self.rem(panel, modulus)

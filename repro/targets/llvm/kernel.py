@@ -19,7 +19,7 @@ from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
 from repro.machines import Machine
-from repro.targets.llvm import contraction, reductions, scalars
+from repro.targets.llvm import contraction, reductions, row_items, scalars
 from repro.targets.llvm.body import LINE_BYTES, Body, Scope
 from repro.targets.llvm.sweeps import Layout, Sweep
 from repro.targets.llvm.text import Function, Val, integer
@@ -53,7 +53,9 @@ def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     f = Function()
     if schedule.tile is not None:
         shape = shape_of(kernel, schedule)
-        if shape.window is None:
+        if shape.row_items:
+            row_items.emit(f, kernel, shape, machine)
+        elif shape.window is None:
             contraction.emit(f, kernel, shape, machine, contraction.Item)
         else:
             contraction.emit(f, shape.window.kernel, shape, machine, WindowItem)

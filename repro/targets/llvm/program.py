@@ -18,6 +18,7 @@ from repro.ir.types import BOOL, I64
 from repro.ir.work import operations
 from repro.machines import Machine
 from repro.targets.llvm import kernel as kernels
+from repro.targets.llvm.meetings import Meetings, Place
 from repro.targets.llvm.text import Function, Val, integer
 
 SYMBOL = "repro_program"
@@ -148,6 +149,7 @@ class _Steps:
         """Whether the steps being written are those of a commit, which nobody can stop."""
         self.parts: list[_Part] = []
         """The functions of long sequences, those inside others first."""
+        self.meetings = Meetings(program, schedules)
 
     def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
         write = self.here if len(steps) <= STEPS_OF_A_FUNCTION else self.apart
@@ -168,15 +170,14 @@ class _Steps:
         self.unless_stopped(f"call i1 @{part.name}({arguments})")
 
     def here(self, steps: Sequence[Step], counters: list[Val]) -> None:
-        for step, following in zip(steps, [*steps[1:], None], strict=False):
+        for step, place in zip(steps, self.meetings.places(steps), strict=True):
             match step:
                 case Call():
-                    self.call(step, counters)
-                    # calls of one item all fall to the last thread: it need not wait for itself
-                    if not (self._single(step) and following is not None and self._single(following)):
+                    self.call(step, counters, place)
+                    if place.meets:
                         self.barrier()
                 case CountedLoop():
-                    self.f.loop(integer(0), integer(step.count), 1, (), lambda i, _, s=step: self.body(s, counters, i))
+                    self.counted_loop(step, counters)
                 case While():
                     self.repeat(step, counters)
                 case Branch():
@@ -194,6 +195,20 @@ class _Steps:
         self.run(step.body, [*counters, counter])
         return ()
 
+    def counted_loop(self, step: CountedLoop, counters: list[Val]) -> None:
+        places = self.meetings.alone(step)
+        if not places or self.committing:
+            self.f.loop(integer(0), integer(step.count), 1, (), lambda at, _: self.body(step, counters, at))
+            return
+
+        def iteration(at: Val) -> None:
+            for call, place in zip(step.body, places, strict=True):
+                assert isinstance(call, Call)
+                self.call(call, [*counters, at], place)
+
+        self._as_long_as(step.count, self._going, iteration)
+        self.barrier()
+
     def buffer(self, number: int) -> str:
         held = self.program.buffers[number]
         if held.role == LOCAL:
@@ -207,22 +222,22 @@ class _Steps:
         self.barrier()
         return self.f.let(f"icmp ne i8 {raw.text}, 0", BOOL)
 
-    def call(self, step: Call, counters: list[Val]) -> None:
-        """This thread's share of a call; where that may take long, in parts with a look at the stop flag between."""
+    def call(self, step: Call, counters: list[Val], place: Place) -> None:
+        """This thread's share of a call; with a look at the stop flag if it has not met the others before, and where
+        the call may take long, between parts of it."""
         f, kernel = self.f, self.program.kernels[step.kernel]
         items = kernels.work_items(kernel, self.schedules[step.kernel])
-        begin, end = self._shares(items)
+        begin, end = self._shares(items if place.rows is None else place.rows)
+        if place.rows is not None:
+            begin, end = f.scaled(begin, items // place.rows), f.scaled(end, items // place.rows)
         part = max(1, items * OPERATIONS_BETWEEN_STOPS // max(1, operations(kernel)))
         if part >= items or self.committing:
             some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
+            if place.goes_on and not self.committing:
+                some = f.let(f"and i1 {some.text}, {self._going().text}", BOOL)
             f.when(some, lambda: self.invoke(step, counters, begin, end))
         else:
             f.loop(begin, end, part, (), lambda at, _: self.part(step, counters, at, part, end))
-
-    def _single(self, step: Step) -> bool:
-        if not isinstance(step, Call):
-            return False
-        return kernels.work_items(self.program.kernels[step.kernel], self.schedules[step.kernel]) == 1
 
     def part(self, step: Call, counters: list[Val], begin: Val, size: int, end: Val) -> tuple[()]:
         f = self.f
@@ -297,17 +312,21 @@ class _Steps:
         f.label(following)
 
     def repeat(self, step: While, counters: list[Val]) -> None:
+        self._as_long_as(step.limit, lambda: self.condition(step.condition), lambda at: self.body(step, counters, at))
+
+    def _as_long_as(self, limit: int, condition: Callable[[], Val], body: Callable[[Val], object]) -> None:
+        """Iterations up to a limit, each if the condition holds before it."""
         f = self.f
         before, head, inside, done = f.block, f.fresh_label("while"), f.fresh_label("body"), f.fresh_label("done")
         f.line(f"br label %{head}")
         f.label(head)
         counter, place = Val(f.name(), I64), len(f.lines)
-        go = self.condition(step.condition)
-        below = f.let(f"icmp ult i64 {counter.text}, {step.limit}", BOOL)
+        go = condition()
+        below = f.let(f"icmp ult i64 {counter.text}, {limit}", BOOL)
         both = f.let(f"and i1 {go.text}, {below.text}", BOOL)
         f.line(f"br i1 {both.text}, label %{inside}, label %{done}")
         f.label(inside)
-        self.body(step, counters, counter)
+        body(counter)
         following = f.let(f"add i64 {counter.text}, 1", I64)
         phi = f"  {counter.text} = phi i64 [ 0, %{before} ], [ {following.text}, %{f.block} ]"
         f.line(f"br label %{head}")
@@ -346,8 +365,8 @@ class _Profiled(_Steps):
         super().whole()
         self.add(self.calls, begin)
 
-    def call(self, step: Call, counters: list[Val]) -> None:
-        self.counted(lambda: super(_Profiled, self).call(step, counters))
+    def call(self, step: Call, counters: list[Val], place: Place) -> None:
+        self.counted(lambda: super(_Profiled, self).call(step, counters, place))
 
     def block_call(self, call: Call, counters: list[Val]) -> None:
         self.counted(lambda: super(_Profiled, self).block_call(call, counters))

@@ -11,12 +11,10 @@ from repro.errors import InternalError
 from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
 from repro.ir.schedule import ContractionTile, Schedule
+from repro.machines.machine import BUSY
 
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
-
-BUSY = 8
-"""Chains side by side that keep a core busy: two multiplications may begin in a cycle, and take four."""
 
 PAGE_ROWS = 192
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
@@ -43,7 +41,13 @@ class Shape:
 
     @property
     def items(self) -> int:
-        return math.prod(self.blocks)
+        return self.contraction.extents[1] if self.row_items else math.prod(self.blocks)
+
+    @property
+    def row_items(self) -> bool:
+        """Whether each row is an item: nothing is packed for it, so a thread's may be run together, however many."""
+        direct = self.direct and self.rows_direct is not None
+        return self.tile.row_items and direct and self.contraction.extents[0] == 1
 
     @property
     def panel(self) -> int:
@@ -142,7 +146,7 @@ class Shape:
         """
         if self.window is None:
             packed_a = 0 if self.rows_direct is not None else self.tiles_packed * self.strip
-            kept = self.tile.rows if self.panels == 1 else self.tile.block_m
+            kept = self.tile.rows if self.panels == 1 and not self.row_items else self.tile.block_m
         else:
             packed_a, kept = self.window_elements, self.tile.block_m + self.width
         totals = kept * self.padded_columns
@@ -200,4 +204,5 @@ def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
         block_m = min(max(tile.block_m // step, 1) * step, rows)
     block_n = min(-(-tile.block_n // per_tile) * per_tile, columns)
     fitted = replace(tile, rows=tile_rows, block_m=block_m, block_n=block_n)
-    return Shape(contraction, fitted, schedule.vector_width, found)
+    shape = Shape(contraction, fitted, schedule.vector_width, found)
+    return replace(shape, tile=replace(fitted, block_m=rows, block_n=columns)) if shape.row_items else shape
