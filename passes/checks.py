@@ -75,7 +75,7 @@ def check_indices(graph: Graph, locations: Locations | None = None, around: str 
 
 
 def _is_checked(node: Node) -> bool:
-    if node.op not in ("gather", "scatter"):
+    if node.op not in ("gather", "scatter") or "inside" in node.attributes:
         return False
     indices = node.operands[1]
     return not is_constant(indices) and bool(indices.type.elements) and _can_leave(indices)

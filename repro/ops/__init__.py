@@ -21,12 +21,13 @@ from repro.ops.elementwise import (
 from repro.ops.indexing import gather, scatter
 from repro.ops.loops import loop, while_
 from repro.ops.movement import broadcast, broadcast_shape, broadcast_to, fill, reshape, reverse, transpose
+from repro.ops.points import take_along_axis
 from repro.ops.record import OPS, Op, evaluate, make, record
 from repro.ops.reduction import reduce_axes, reduce_keep
 from repro.ops.regions import region
 from repro.ops.running import cumulative
 from repro.ops.slicing import concatenate, pad, slice_
-from repro.ops.sorting import sort, take_along_axis
+from repro.ops.sorting import sort
 from repro.ops.structure import integers, iota, is_constant, random_bits, scalar, static
 from repro.ops.windows import window_extent, window_reduce
 

@@ -99,8 +99,13 @@ def _gather_element(node: Node, _: int, index: Index, operands: tuple[Access, ..
     return apply("select", inside, picked, const(operand.dtype, 0))
 
 
-def gather(operand: Value, indices: Value, axes: Sequence[int]) -> Value:
-    """`indices` i64 [batch..., len(axes)] are points on `axes`; result [batch..., other axes of operand]."""
+def gather(operand: Value, indices: Value, axes: Sequence[int], inside: bool = False) -> Value:
+    """`indices` i64 [batch..., len(axes)] are points on `axes`; result [batch..., other axes of operand].
+
+    `inside`: they cannot leave the operand, because of how they were made, and need no report.
+    """
+    if inside:
+        return make("gather", operand, indices, axes=tuple(axes), inside=True).value
     return make("gather", operand, indices, axes=tuple(axes)).value
 
 

@@ -108,7 +108,8 @@ Nests = Callable[[Node, tuple[Access, ...], Callable[[Expr], Expr], Axes], Seque
 class ByElement:
     """Each element is an expression over the operands' elements, so the op can be fused into its users.
 
-    `reduces`: the expression holds an ordered reduction, so it should be evaluated once per element.
+    `reduces`: the expression holds an ordered reduction, or reads several elements, as a step of a sort does, so it
+    should be evaluated once per element.
     `moves`: it only renames indices (free to repeat). `forward`, where the map is a bijection, gives the
     result's index of an operand's index. `overlaps` says whether an operand's element is a term of several of a
     row's reductions, as those of overlapping windows are.

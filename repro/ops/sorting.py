@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from repro.ir.graph import Node, Value
-from repro.ir.types import F32, I32, I64, Array, TensorType
-from repro.ops.elementwise import compare, convert_to, elementwise
-from repro.ops.indexing import gather, scatter
-from repro.ops.movement import broadcast, fill, reshape, transpose
+from repro.ir.types import F32, F64, I32, I64, U64, Array, TensorType
+from repro.ops.indexing import scatter
+from repro.ops.movement import fill, reshape
+from repro.ops.points import take_along_axis, whole_points
 from repro.ops.record import Attributes, ByExpansion, Op, Sample, make, register
-from repro.ops.reduction import reduce_axes
-from repro.ops.slicing import concatenate
+from repro.ops.sort_keys import halves, is_narrow, key, packed, places_of
+from repro.ops.sort_rows import least
 from repro.ops.structure import iota
 
 Types = tuple[TensorType, ...]
 
 
+def _count(attributes: Attributes, kind: TensorType) -> int:
+    return attributes.get("count", kind.shape[attributes["axis"]])
+
+
 def _sort_type(attributes: Attributes, types: Types, _: object) -> Types:
-    if not 0 <= attributes["axis"] < types[0].rank or not types[0].dtype.computes:
-        raise TypeError(f"sort of {types[0]} along axis {attributes['axis']}")
-    return types[0], TensorType(I64, types[0].shape)
+    kind, axis = types[0], attributes["axis"]
+    if not 0 <= axis < kind.rank or not kind.dtype.computes:
+        raise TypeError(f"sort of {kind} along axis {axis}")
+    if not 0 <= (count := _count(attributes, kind)) <= kind.shape[axis]:
+        raise TypeError(f"the first {count} of {kind} along axis {axis}")
+    shape = (*kind.shape[:axis], count, *kind.shape[axis + 1 :])
+    return TensorType(kind.dtype, shape), TensorType(I64, shape)
 
 
 def _sort_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -34,70 +44,53 @@ def _sort_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, ...
     order = np.lexsort((keys, nan), axis=axis)  # stable; NaN after everything
     if node["descending"]:
         order = np.flip(keys.shape[axis] - 1 - order, axis)
+    order = np.take(order, range(node.types[1].shape[axis]), axis)
     return np.take_along_axis(operand, order, axis), order.astype(np.int64)
 
 
-def _less(a: Value, b: Value) -> Value:
-    """Strictly before in ascending order, NaN last."""
-    below = compare("lt", a, b)
-    if not a.dtype.is_float:
-        return below
-    only_b = elementwise("and", compare("ne", b, b), compare("eq", a, a))
-    return elementwise("or", below, only_b)
-
-
 def _expand_sort(node: Node) -> tuple[Value, ...]:
-    """rank of i = how many come before i; the element of rank r is where rank == r."""
+    """The order of the keys, then the elements in it."""
     value, axis = node.operands[0], node["axis"]
-    shape, extent = value.shape, value.shape[axis]
-    if not value.type.elements:
-        return value, iota(shape, axis)
-    pairs = (*shape, extent)  # [..., i, ..., j]
-    own_axes = tuple(range(len(shape)))
-    other_axes = tuple(len(shape) if a == axis else a for a in own_axes)
-    other_order = sorted(own_axes, key=lambda a: other_axes[a])
-    own = broadcast(value, pairs, own_axes)
-    other = broadcast(transpose(value, other_order), pairs, sorted(other_axes))
-    first = compare("lt", iota(pairs, len(shape)), iota(pairs, axis))
-    before = _less(own, other) if node["descending"] else _less(other, own)
-    after = _less(other, own) if node["descending"] else _less(own, other)
-    tie = elementwise("not", elementwise("or", before, after))
-    precedes = elementwise("or", before, elementwise("and", tie, first))
-    rank = reduce_axes("add", convert_to(precedes, I64), (len(shape),))
-    slot = broadcast(transpose(rank, other_order), pairs, sorted(other_axes))
-    here = convert_to(compare("eq", slot, iota(pairs, axis)), I32)
-    indices = reduce_axes("argmax", here, (len(shape),))
-    return _take(value, indices, axis), indices
+    kind = node.types[0]
+    if not kind.elements:
+        return fill(0, kind), iota(kind.shape, axis)
+    rows = reshape(value, (math.prod(kind.shape[:axis]), value.shape[axis], math.prod(kind.shape[axis + 1 :])))
+    order = _narrow_order if is_narrow(value.dtype) else _wide_order
+    indices = reshape(order(rows, kind.shape[axis], node["descending"]), kind.shape)
+    return take_along_axis(value, indices, axis, inside=True), indices
 
 
-def _take(value: Value, indices: Value, axis: int) -> Value:
-    """NumPy's take_along_axis for indices of the value's rank."""
-    return gather(value, _points(indices, axis), range(indices.rank))
+def _narrow_order(rows: Value, count: int, descending: bool) -> Value:
+    """Places of the first `count` of each row."""
+    return places_of(least(rows, lambda values, places: packed(key(values, descending), places), count))
 
 
-def _points(indices: Value, axis: int) -> Value:
-    """Whole points i64 [..., rank] of indices along one axis."""
-    shape = indices.shape
-    columns = [indices if a == axis else iota(shape, a) for a in range(len(shape))]
-    return concatenate([reshape(column, (*shape, 1)) for column in columns], len(shape))
+def _wide_order(rows: Value, count: int, descending: bool) -> Value:
+    """The same, of keys of 64 bits: by their lower half, then stably by the upper one."""
+    upper, lower = halves(key(rows, descending))
+    first = places_of(least(lower, packed, rows.shape[1]))
+    second = places_of(least(take_along_axis(upper, first, 1, inside=True), packed, count))
+    return take_along_axis(first, second, 1, inside=True)
 
 
 def _sort_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
     """Each cotangent goes back to where its value came from. No two go to one place."""
     value, axis = node.operands[0], node["axis"]
-    if not value.type.elements:
-        return (cotangents[0],)
-    points = _points(Value(node, 1), axis)
+    if not node.types[0].elements:
+        return (fill(0, value.type),)
+    points = whole_points(Value(node, 1), axis)
     return (scatter("set", fill(0, value.type), points, cotangents[0], range(value.rank)),)
 
 
-def sort(value: Value, axis: int, descending: bool = False) -> tuple[Value, Value]:
-    """Sorted values and their i64 indices along an axis; equal elements keep ascending index order."""
-    node = make("sort", value, axis=axis, descending=descending)
+def sort(value: Value, axis: int, descending: bool = False, count: int | None = None) -> tuple[Value, Value]:
+    """Sorted values and their i64 indices along an axis, the first `count` of them; equal elements keep ascending index
+    order."""
+    if count is None or count == value.shape[axis]:
+        node = make("sort", value, axis=axis, descending=descending)
+    else:
+        node = make("sort", value, axis=axis, descending=descending, count=count)
     return Value(node, 0), Value(node, 1)
 
-
-take_along_axis = _take
 
 register(
     Op(
@@ -110,6 +103,12 @@ register(
             Sample((TensorType(F32, (3, 20)),), lambda v: sort(v, 1)[0]),
             Sample((TensorType(F32, (9, 4)),), lambda v: sort(v, 0, descending=True)[1]),
             Sample((TensorType(I32, (25,)),), lambda v: sort(v, 0)[1], ((-3, 3),)),
+            Sample((TensorType(F32, (2, 600)),), lambda v: sort(v, 1, descending=True)[1]),
+            Sample((TensorType(I32, (500, 3)),), lambda v: sort(v, 0)[1], ((-40, 40),)),
+            Sample((TensorType(F64, (2, 30)),), lambda v: sort(v, 1)[1]),
+            Sample((TensorType(U64, (40,)),), lambda v: sort(v, 0, count=7)[1], ((0, 9),)),
+            Sample((TensorType(F32, (2, 331)),), lambda v: sort(v, 1, descending=True, count=3)[1]),
+            Sample((TensorType(I32, (2, 163, 3)),), lambda v: sort(v, 1, count=4)[1], ((-40, 40),)),
         ),
         expensive=True,
         meaning="values and indices in order along an axis",

@@ -242,6 +242,41 @@ INDEXED = (
     ),
 )  # fmt: skip
 
+# ── order and places ────────────────────────────────────────────────────────────────────────────────
+
+
+def _top(count: int, *shape: int) -> Workload:
+    """The places of the greatest of each row; of all of them it is a sort."""
+
+    def build(net: Network, x: str) -> str:
+        k = net.constant("k", np.array([count], np.int64))
+        return f"{net.node('TopK', x, k, outputs=2)}.1"
+
+    def torch(x: Any) -> Any:
+        return x.topk(count).indices if count < shape[-1] else x.sort(descending=True, stable=True).indices
+
+    rows, extent = shape
+    name, what = (f"topk/{extent}", f"{count} of {extent}") if count < extent else (f"sort/{extent}", f"{extent}")
+    return _operation(name, f"{what}, {rows} times", {"x": shape}, build, torch)
+
+
+def _turned(name: str, shape: tuple[int, ...], *order: int) -> Workload:
+    def torch(x: Any) -> Any:
+        return x.permute(order).contiguous()
+
+    return _operation(f"transpose/{name}", f"{shape} by {order}", {"x": shape}, _simple("Transpose", perm=order), torch)
+
+
+PLACES = (
+    _top(50, 1, 50257),
+    _top(5, 64, 1000),
+    _top(100, 1, 1_000_000),
+    _top(1_000_000, 1, 1_000_000),
+    _turned("square", (4096, 4096), 1, 0),
+    _turned("heads", (8, 1024, 12, 64), 0, 2, 1, 3),
+    _turned("channels_last", (8, 64, 56, 56), 0, 2, 3, 1),
+)
+
 _PARAMETERS = 10_000_000
 
 
@@ -286,4 +321,4 @@ ADAM = Workload(
     onnxruntime=False, own_step=True,
 )  # fmt: skip
 
-SINGLE = (*SQUARE, *SKINNY, *CONVOLUTIONS, *ROWS, *INDEXED, ADAM)
+SINGLE = (*SQUARE, *SKINNY, *CONVOLUTIONS, *ROWS, *INDEXED, *PLACES, ADAM)

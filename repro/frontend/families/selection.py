@@ -36,11 +36,8 @@ def _top_k(ctx: NodeContext, data: Value, k: int, largest: bool) -> tuple[Value,
     if not 0 <= k <= data.shape[axis]:
         raise ctx.error("k does not fit", str(k), f"0 to {data.shape[axis]}")
     narrow = data.dtype in (F16, BF16)
-    values, indices = sort(convert_to(data, F32) if narrow else data, axis, largest)
-    limits = list(data.shape)
-    limits[axis] = k
-    first = slice_(indices, [0] * data.rank, limits)
-    return take_along_axis(data, first, axis) if narrow else slice_(values, [0] * data.rank, limits), first
+    values, indices = sort(convert_to(data, F32) if narrow else data, axis, largest, k)
+    return take_along_axis(data, indices, axis) if narrow else values, indices
 
 
 @onnx_op("OneHot", since=9, moves=True)

@@ -24,6 +24,7 @@ from repro.targets.llvm.body import LINE_BYTES, Body, Scope
 from repro.targets.llvm.sweeps import Layout, Sweep
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of
+from repro.targets.llvm.turning import NEAR, RUN, Squares, crossed
 from repro.targets.llvm.windows import WindowItem
 
 
@@ -38,7 +39,7 @@ def work_items(kernel: Kernel, schedule: Schedule) -> int:
     if any(axis.extent == 0 for axis in kernel.axes):
         return 0
     grid = Grid(kernel, schedule)
-    return math.prod(axis.extent for axis in grid.outer) * grid.blocks
+    return math.prod(axis.extent for axis in grid.outer) * grid.rows * grid.blocks
 
 
 def scratch_bytes(kernel: Kernel, schedule: Schedule) -> int:
@@ -75,7 +76,10 @@ def module(f: Function, kernel: Kernel, machine: Machine) -> str:
 
 
 class Grid:
-    """How a schedule cuts a kernel's axes: `outer` over items, `inner` loops within, the vector axis innermost."""
+    """How a schedule cuts a kernel's axes: `outer` over items, `inner` loops within, the vector axis innermost.
+
+    Where squares are turned (`turning`), an item is a block of the vector axis and one of `rows` of those of `across`.
+    """
 
     def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
         apart = independent_axes(kernel)
@@ -86,6 +90,10 @@ class Grid:
         self.inner = [axis for axis in others if axis not in self.outer]
         extent = 1 if self.vector is None else self.vector.extent
         self.block = schedule.block if self.vector in apart else extent
+        self.across, self.rows = crossed(kernel, schedule), 1
+        if self.across is not None:
+            self.outer, self.inner = [axis for axis in others if axis is not self.across], []
+            self.rows, self.block = -(-self.across.extent // NEAR), NEAR
         self.blocks = -(-extent // self.block)
 
 
@@ -129,6 +137,9 @@ class Items:
     def item(self, number: Val, top: Scope) -> None:
         f, grid = self.f, self.grid
         block = _rem(f, number, grid.blocks)
+        if grid.across is not None:
+            self._squares(block, _quotient(f, number, grid.blocks), grid.across, top)
+            return
         loops = [*self.kernel.axes[: self.kernel.serial], *grid.inner]
 
         def inside(level: Scope, _: list[Val]) -> Sequence[Val]:
@@ -136,6 +147,13 @@ class Items:
             return ()
 
         self.body.nest(loops, self.at_outer(_quotient(f, number, grid.blocks), top), self.roots, (), inside)
+
+    def _squares(self, block: Val, rest: Val, across: Axis, top: Scope) -> None:
+        assert self.grid.vector is not None
+        scope = self.at_outer(_quotient(self.f, rest, self.grid.rows), top)
+        self.body.hoist(self.roots, scope)
+        squares = Squares(self.body, self.kernel, self.grid.vector, across)
+        squares.emit(block, _rem(self.f, rest, self.grid.rows), scope, self.stores)
 
     def at_outer(self, rest: Val, top: Scope) -> Scope:
         """The scope of one iteration of the outer axes, by its number."""
@@ -216,8 +234,9 @@ class Items:
     def _streamed(self, store: Store) -> bool:
         """Whether a store's vectors lie one after another from a multiple of their size on."""
         axis, size = self.grid.vector, LINE_BYTES // self.kernel.buffers[store.buffer].dtype.bytes
-        run = min(self.width, size)
-        if not self.streamed or axis is None or axis.extent % size or self.grid.block % size or self.width % run:
+        width = self.width if self.grid.across is None else RUN
+        run = min(width, size)
+        if not self.streamed or axis is None or axis.extent % size or self.grid.block % size or width % run:
             return False
         return ix.coefficient(store.offset, axis) == 1 and ix.divisible(ix.add(store.offset, ix.scale(axis, -1)), run)
 

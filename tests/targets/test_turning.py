@@ -1,0 +1,85 @@
+"""Kernels that read across the run they write: squares in registers move every element to its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from passes import streams
+from passes.lower import lower
+from passes.schedule import schedule
+from repro.ir.graph import Graph, Value, argument
+from repro.ir.schedule import Schedule
+from repro.ir.types import F32, F64, I32, TensorType
+from repro.machines import Machine
+from repro.ops import add, slice_, transpose
+from repro.ops.record import evaluate
+from repro.targets.llvm.turning import crossed
+from tests.targets.native import HERE, executable
+
+Build = Callable[[Value], Value]
+
+
+def _sum_of_both(x: Value) -> Value:
+    return add(transpose(x, (1, 0)), slice_(x, (0, 0), (x.shape[1], x.shape[0])))
+
+
+CASES: dict[str, tuple[TensorType, Build]] = {
+    "whole squares": (TensorType(F32, (64, 128)), lambda x: transpose(x, (1, 0))),
+    "ends reach back": (TensorType(F32, (83, 139)), lambda x: transpose(x, (1, 0))),
+    "one square": (TensorType(F32, (16, 8)), lambda x: transpose(x, (1, 0))),
+    "integers in batches": (TensorType(I32, (3, 70, 21)), lambda x: transpose(x, (0, 2, 1))),
+    "channels last": (TensorType(F32, (2, 20, 9, 11)), lambda x: transpose(x, (0, 2, 3, 1))),
+    "an axis between": (TensorType(F32, (18, 5, 33)), lambda x: transpose(x, (2, 1, 0))),
+    "one of two loads": (TensorType(F32, (40, 40)), _sum_of_both),
+}
+
+
+def _kernel(name: str):
+    kind, build = CASES[name]
+    graph = Graph((kind,), (build(argument(0, kind)),))
+    program = lower(graph)
+    assert len(program.kernels) == 1
+    return graph, program
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_squares_give_the_references_bits(name: str, machine: Machine, threads: int) -> None:
+    graph, program = _kernel(name)
+    chosen = schedule(program.kernels[0], machine)
+    assert crossed(program.kernels[0], chosen) is not None
+    kind = graph.arguments[0]
+    given = np.arange(kind.elements, dtype=kind.dtype.storage).reshape(kind.shape)
+    runner = executable(program, machine, [chosen], threads)
+    [found] = runner.run([given])
+    runner.close()
+    assert found.tobytes() == evaluate(graph, [given])[0].tobytes()
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+def test_squares_are_written_past_the_caches(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "STREAMED_BYTES", 1)
+    graph, program = _kernel("whole squares")
+    chosen = schedule(program.kernels[0], machine)
+    given = np.arange(64 * 128, dtype=np.float32).reshape(64, 128)
+    runner = executable(program, machine, [chosen])
+    [found] = runner.run([given])
+    runner.close()
+    assert found.tobytes() == evaluate(graph, [given])[0].tobytes()
+
+
+def test_what_is_no_square_is_left_alone() -> None:
+    _, program = _kernel("whole squares")
+    kernel, along = program.kernels[0], Schedule(1, 8, 64)
+    assert crossed(kernel, along) is kernel.axes[0]
+    assert crossed(kernel, replace(along, vector_width=1)) is None
+    assert crossed(kernel, replace(along, vector_axis=None)) is None
+    assert crossed(kernel, Schedule(0, 8, 64)) is None, "that axis is read side by side, and written apart"
+    for kind in (TensorType(F64, (64, 64)), TensorType(F32, (64, 7)), TensorType(F32, (15, 64))):
+        graph = Graph((kind,), (transpose(argument(0, kind), (1, 0)),))
+        assert crossed(lower(graph).kernels[0], along) is None
