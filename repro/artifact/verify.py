@@ -17,7 +17,7 @@ from repro.artifact.entries import BuiltEntry
 from repro.artifact.loaded import LoadedArtifact, request_of
 from repro.artifact.reading import Stored, open_artifact
 from repro.artifact.sessions import Session
-from repro.errors import EXIT_MISMATCH, ReproError
+from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
 from repro.frontend import INFER
 from repro.ir.types import Array
 from repro.ir.work import program_operations
@@ -253,7 +253,8 @@ def _compare_run(stored: Stored, row: str, required: bool, make: Callable[[], Se
             outputs = session.run(inputs)
             state = session.state if golden.state else {}
     except ReproError as error:
-        rows.mismatch(row, _flat(error), required)
+        say = rows.not_run if error.exit_code == EXIT_INCOMPLETE else rows.mismatch
+        say(row, _flat(error), required)
         return
     different = [text for each in golden.outputs if (text := _difference(stored, "output", each, outputs))]
     different += [text for each in golden.state if (text := _difference(stored, "state", each, state))]

@@ -11,8 +11,9 @@ import repro
 from golden import bless
 from repro.artifact import device_records, schema
 from repro.artifact.canonical import decode
+from repro.artifact.checks import Status
 from repro.cli import main
-from repro.errors import ReproError
+from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.targets.gpu import driver
 from tests.targets.fake_cuda import FakeCuda
 
@@ -106,6 +107,15 @@ def test_a_device_that_gives_other_bits_has_no_record(folder: Path, tmp_path: Pa
     report = repro.verify(folder, targets=["gpu"], record=path)
     assert report.exit_code == 1
     assert not path.exists()
+
+
+def test_too_little_memory_is_no_mismatch(folder: Path, device: FakeCuda) -> None:
+    """Nothing ran, so nothing is known of its bits."""
+    device.memory = 1000
+    report = repro.verify(folder, targets=["gpu"])
+    (row,) = (check for check in report.checks if check.name == "run gpu")
+    assert row.status is Status.NOT_RUN and "too little memory" in row.detail
+    assert report.exit_code == EXIT_INCOMPLETE
 
 
 def _codes(folder: Path) -> list[str]:

@@ -40,9 +40,16 @@ class FakeCuda:
     anything."""
 
     def __init__(
-        self, memory: int = 1 << 32, capability: tuple[int, int] = (8, 0), devices: int = 1, executes: bool = True
+        self,
+        memory: int = 1 << 32,
+        capability: tuple[int, int] = (8, 0),
+        devices: int = 1,
+        executes: bool = True,
+        version: int = 12080,
     ) -> None:
         self.memory, self.capability, self.devices, self.executes = memory, capability, devices, executes
+        self.version = version
+        self.events: set[int] = set()
         self.calls: list[str] = []
         self.failing: dict[str, int] = {}
         self.bad_kernel = ""
@@ -91,7 +98,7 @@ class FakeCuda:
         return 0
 
     def _cuDriverGetVersion(self, place: Any) -> None:
-        place._obj.value = 12080
+        place._obj.value = self.version
 
     def _cuDeviceGetCount(self, place: Any) -> None:
         place._obj.value = self.devices
@@ -255,10 +262,10 @@ class FakeCuda:
     # ── time, errors ──
 
     def _cuEventCreate(self, place: Any, flags: int) -> None:
-        self._handle(place)
+        self.events.add(self._handle(place))
 
     def _cuEventRecord(self, event: Any, stream: Any) -> None:
-        pass
+        assert event.value in self.events
 
     def _cuEventSynchronize(self, event: Any) -> None:
         pass
@@ -267,7 +274,7 @@ class FakeCuda:
         place._obj.value = 2.5
 
     def _cuEventDestroy_v2(self, event: Any) -> None:
-        pass
+        self.events.remove(event.value)
 
     def _cuGetErrorName(self, number: int, place: Any) -> int:
         names = {2: b"CUDA_ERROR_OUT_OF_MEMORY", 218: b"CUDA_ERROR_INVALID_PTX", 700: b"CUDA_ERROR_ILLEGAL_ADDRESS"}

@@ -27,6 +27,7 @@ from repro.targets.gpu.driver import Driver, opened
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
 from repro.targets.gpu.ptxas import assemble, installed
 from repro.targets.gpu.runtime import DeviceExecutable
+from repro.targets.gpu.sass import hottest_loop
 from repro.targets.gpu.shape import possible, shaped
 from repro.targets.gpu.steps import alone
 from repro.targets.gpu.target import CODE, INTERPRETER
@@ -79,6 +80,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "masked": lambda: masked(3, 40, 16),
     "odd": lambda: masked(4, 50, 20),
     "panels": lambda: masked(2, 1024, 16, 64),
+    "flat": lambda: masked(2, 1024, 16, 16),
     "ragged panels": lambda: masked(2, 600, 8, 40),
     "trained": lambda: with_gradient(4, 64, 16),
     "norm": norm,
@@ -156,15 +158,27 @@ def test_little_is_left_apart() -> None:
     assert shaped(program, SM_80) is program
 
 
-def test_no_code_spills() -> None:
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_attention_does_not_spill_and_scores_are_nearly_all_fma(chip: str) -> None:
+    """The mixing's loop is the smaller one: its tiles have 16 outputs a thread."""
     ptxas = installed()
     if ptxas is None:
         pytest.skip("ptxas is not installed")
-    made = [each for each in codes(large(), SM_80) if each.launches]
-    assert made
-    for each in made:
-        used = assemble(each.ptx, ptxas).entries[each.launches[0].symbol]
-        assert used.spill_stores == used.spill_loads == 0
+    (code,) = (each for each in codes(large(), SM_80) if each.launches)
+    symbol = code.launches[0].symbol
+    made = assemble(code.ptx, ptxas, chip)
+    used, scores = made.entries[symbol], hottest_loop(made.cubin, symbol)
+    assert used.spill_stores == used.spill_loads == 0
+    assert scores is not None and scores.fma == 1024 and scores.share >= 0.9
+
+
+def test_two_blocks_share_a_multiprocessor() -> None:
+    """Steps of the scores lie where the scores will: apart they would take more than half of the shared memory."""
+    (code,) = (each for each in codes(large(), SM_80) if each.launches)
+    launch, steps = code.launches[0], 2 * 4 * (1024 * 12 + 8 * 20)
+    assert "tile=8x16 block=16x1024x8 splits=1 groups=1" in code.schedule
+    assert launch.shared_bytes == steps > large().local_bytes
+    assert 2 * (launch.shared_bytes + 1024) <= SM_80.resident_bytes < 2 * (steps + large().local_bytes)
 
 
 def f64() -> Graph:
@@ -202,10 +216,21 @@ def mixed(tokens: int, queries: int) -> Graph:
     return Graph((asked, kind, kind), (matmul(cases.centred(matmul(q, transpose(k, (0, 2, 1)))), v),))
 
 
-@pytest.mark.parametrize(("tokens", "queries", "least"), [(64, 32, 4), (1024, 16, 6)])
-def test_no_barrier_may_go(tokens: int, queries: int, least: int) -> None:
-    """Within a step of terms, between tiles that use the same memory, between kernels, before panels are added."""
-    graph = mixed(tokens, queries)
+def scored(tokens: int, queries: int) -> Graph:
+    """Tiles, rows."""
+    asked, kind = TensorType(F32, (2, queries, 16)), TensorType(F32, (2, tokens, 16))
+    q, k = argument(0, asked), argument(1, kind)
+    return Graph((asked, kind), (cases.centred(matmul(q, transpose(k, (0, 2, 1)))),))
+
+
+@pytest.mark.parametrize(
+    ("graph", "least"),
+    [(mixed(64, 32), 4), (mixed(1024, 16), 6), (scored(1024, 16), 3)],
+    ids=["one panel", "two panels", "over its steps"],
+)
+def test_no_barrier_may_go(graph: Graph, least: int) -> None:
+    """Within a step of terms, between tiles that use the same memory, between kernels, before panels are added, before
+    results are stored where steps lay."""
     program, inputs = eager(pipeline.run(graph).program), cases.inputs_of(graph)
     made = list(codes(program, SM_80))
     (at,) = (number for number, each in enumerate(made) if each.launches)

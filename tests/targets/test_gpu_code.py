@@ -72,6 +72,16 @@ def test_blocks_of_panels(panels: int | None) -> None:
     check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
 
 
+@pytest.mark.parametrize("channels", [64, 58])
+def test_a_last_step_beyond_the_last_term(channels: int) -> None:
+    """K is a multiple of a step, but panels of whole windows (504 terms) are not: the last step has terms of neither
+    operand. Where K is 522, the step before it has terms of no panel's."""
+    kernel = convolution(
+        images=1, channels=channels, size=4, filters=17, taps=3, stride=1, pad=1, pixels_are_rows=False
+    )
+    check_gpu(kernel, filled(kernel), tiled(kernel, Tile(4, 4, 32, (2, 1))))
+
+
 @pytest.mark.parametrize("pixels_are_rows", [False, True])
 @pytest.mark.parametrize(("stride", "pad"), [(1, 0), (1, 1), (2, 1)])
 def test_convolutions(stride: int, pad: int, pixels_are_rows: bool) -> None:

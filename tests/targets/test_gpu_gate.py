@@ -91,6 +91,9 @@ HOT = {
     "few pixels": convolution(
         images=32, channels=128, size=16, filters=128, taps=3, stride=1, pad=1, pixels_are_rows=False
     ),
+    "fewest pixels": convolution(
+        images=32, channels=256, size=8, filters=256, taps=3, stride=1, pad=1, pixels_are_rows=False
+    ),
     "patches' gradient": patches_gradient(64, 128, 56, 56, images=32, panel=512),
     "few filters' gradient": patches_gradient(64, 64, 56, 56, images=32, panel=512),
     "many pixels' gradient": patches_gradient(64, 64, 32, 32, images=32, panel=512),

@@ -72,7 +72,7 @@ def test_three_runs_are_those_of_the_interpreter(case: str, name: str) -> None:
     device.run(inputs)
     assert library.count("cuMemcpyHtoDAsync_v2") - uploads == len(inputs)
     device.close()
-    assert not library.allocations and not library.modules and not library.graphs
+    assert not library.allocations and not library.modules and not library.graphs and not library.events
     assert library.contexts == 0
 
 
@@ -242,6 +242,17 @@ def test_a_device_that_is_too_old_says_so() -> None:
     assert opened(FakeCuda(capability=(7, 5))) == (
         "Fake A100 has compute capability 7.5; the code is for 8.0 and later"
     )
+
+
+@pytest.mark.parametrize(("version", "fits"), [(11080, False), (12000, True), (13000, True)])
+def test_a_driver_that_cannot_read_our_ptx_says_so(version: int, fits: bool) -> None:
+    ptx = entry("digits_mlp", "infer")[1][0].ptx
+    assert ".version 8.0" in ptx.splitlines()
+    found = opened(FakeCuda(version=version))
+    if fits:
+        assert isinstance(found, Driver)
+    else:
+        assert found == "the NVIDIA driver is for CUDA 11.8; the code needs one for 12.0 or later"
 
 
 def test_a_driver_without_devices_says_so() -> None:

@@ -24,11 +24,13 @@ WARP = 32
 @dataclass(frozen=True)
 class Seat:
     """Where tiles run that share a block of threads with other kernels: as block `number` of a grid of their own, by
-    `threads` threads side by side, with their operands' steps at an address in shared memory."""
+    `threads` threads side by side, with their operands' steps at an address in shared memory. `over`: what is stored at
+    the end may lie there too."""
 
     number: Val
     threads: int
     steps: str
+    over: bool = False
 
 
 class GpuBody(Body):

@@ -1,4 +1,5 @@
-"""Which tile a contraction is run in, and how many shares K is cut into: the plan with the least cost.
+"""Which tile a contraction is run in, and how many shares K is cut into: the plan with the least cost, of those that
+cost about as much a dense one.
 
 The cost is in cycles, by integers: the instructions that the busiest scheduler of the chip issues, counted from the
 plan, or the bytes that its shared memory or the chip's second-level cache gives, whichever takes longest, and what a
@@ -8,8 +9,10 @@ scheduler waits.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from repro.ir.contraction import Contraction, find
 from repro.ir.expressions import Load
@@ -37,6 +40,10 @@ EVALUATED = 24
 """Instructions of an element that is computed on its way."""
 MANY = 1024
 """Columns that fill blocks though those of the next batch follow in others."""
+EQUAL = 32
+"""A difference below this part of the least cost says nothing: then the share of fma counts, up to `DENSE`."""
+DENSE = Fraction(9, 10)
+"""From here on the instructions beside fma are too few to matter."""
 FINISH = 32
 """Terms that cost as much as what is done with an output at the end."""
 
@@ -51,14 +58,16 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
         return None
     tiles = _tiles(contraction)
-    costs: list[tuple[int, int, Plan]] = []
+    costs: list[tuple[int, Fraction, Plan]] = []
     for tile in tiles:
         ways = [access(Plan(contraction, tile, 1), side) for side in (0, 1)]
         for made in _splits(contraction, tile, machine):
             even = all(way.even(made, side) for side, way in enumerate(ways)) and not _crowded(made, ways)
             if even and made.workspace_bytes <= WORKSPACE and shared_bytes(made, ways) <= machine.shared_bytes:
-                costs.append((_cost(made, ways, machine), len(costs), made))
-    return min(costs)[2]
+                costs.append((_cost(made, ways, machine), _density(made, ways), made))
+    least = min(cost for cost, _, _ in costs)
+    near = [each for each in costs if (each[0] - least) * EQUAL <= least]
+    return min(near, key=lambda each: (-min(each[1], DENSE), each[0]))[2]
 
 
 def _tiles(contraction: Contraction) -> tuple[Tile, ...]:
@@ -85,7 +94,7 @@ def _parted(contraction: Contraction) -> Contraction:
 def _splits(contraction: Contraction, tile: Tile, machine: GpuMachine) -> list[Plan]:
     """K in one, two, four… shares, and in as many as fill the chip once, twice or three times."""
     whole = Plan(contraction, tile, 1)
-    batch, _, rows, columns = whole.blocks
+    _, batch, rows, columns = whole.blocks
     full = [times * machine.multiprocessors // (batch * rows * columns) for times in (1, 2, 3)]
     wanted = {splits for splits in (1, 2, 4, 8, 16, 32, 64, *full) if 0 < splits <= whole.panels}
     counts = sorted({-(-whole.panels // splits) for splits in wanted}, reverse=True)
@@ -110,15 +119,39 @@ def shared_bytes(made: Plan, ways: Sequence[Access]) -> int:
 
 
 def _cost(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:
-    tile, terms = made.tile, min(made.panels_per_block * made.panel, made.contraction.extents[3])
-    steps = -(-terms // tile.depth)
-    warp = steps * instructions(made, ways) + FINISH * tile.rows * tile.columns + 600
-    blocks = -(-made.grid // machine.multiprocessors)
-    warps = -(-blocks * math.prod(tile.warps) // machine.schedulers)
+    tile, share = made.tile, made.panels_per_block * made.panel
+    steps = [-(-terms // tile.depth) for terms in (min(share, made.contraction.extents[3]), made.last_terms)]
+    each, end = instructions(made, ways), FINISH * tile.rows * tile.columns + 600
+    busy = max(
+        max(
+            issued(made, dealt_out, [count * each + end for count in steps], machine),
+            sum(map(operator.mul, dealt_out, steps)) * tile.threads * _reads(made) * 16 // machine.near_bytes,
+        )
+        for dealt_out in shares(made, machine)
+    )
     joining = 0 if made.splits == 1 else LAUNCH + made.totals // 512
-    near = blocks * steps * tile.threads * _reads(made) * 16 // machine.near_bytes
-    far = made.grid * steps * _step_bytes(made) // machine.cache_bytes
-    return max(warps * warp, near, far) + steps * STALL + joining
+    lines = made.grid // made.splits
+    far = lines * ((made.splits - 1) * steps[0] + steps[1]) * _step_bytes(made) // machine.cache_bytes
+    return max(busy, far) + steps[0] * STALL + joining
+
+
+def shares(made: Plan, machine: GpuMachine) -> set[tuple[int, int]]:
+    """Blocks with a whole share of K, and with the last one, of multiprocessors of which one is the busiest. Those
+    with the last share come last, and blocks are dealt out in their order."""
+    of, last = machine.multiprocessors, made.grid // made.splits
+    whole = made.grid - last
+    places = {place % of for end in (whole, made.grid) for place in (end - 1, end)}
+    dealt_out = [(-(-max(0, whole - place) // of), -(-max(0, made.grid - place) // of)) for place in places]
+    return {(first, both - first) for first, both in dealt_out}
+
+
+def issued(made: Plan, shares: tuple[int, int], cycles: Sequence[int], machine: GpuMachine) -> int:
+    """By the busiest scheduler of a multiprocessor, where a warp issues so many of a whole share and of the last."""
+    warps = math.prod(made.tile.warps)
+    together, times = max(1, machine.schedulers // warps), -(-warps // machine.schedulers)
+    whole = -(-shares[0] // together)
+    rest = max(0, shares[1] - (whole * together - shares[0]))
+    return times * (whole * cycles[0] + -(-rest // together) * cycles[1])
 
 
 def _reads(made: Plan) -> int:
@@ -138,6 +171,11 @@ def instructions(made: Plan, ways: Sequence[Access]) -> int:
     tile = made.tile
     brought = sum(_brought(made, side, way) for side, way in enumerate(ways))
     return math.prod(tile.own) * tile.depth + _reads(made) + brought + STEP
+
+
+def _density(made: Plan, ways: Sequence[Access]) -> Fraction:
+    """The share of fma among a step's instructions."""
+    return Fraction(math.prod(made.tile.own) * made.tile.depth, instructions(made, ways))
 
 
 def _brought(made: Plan, side: int, way: Access) -> int:

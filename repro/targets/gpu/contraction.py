@@ -50,6 +50,10 @@ def emit(kernel: Kernel, plan: Plan, machine: GpuMachine) -> GpuKernel:
     return GpuKernel(ptx, tuple(launches), plan.workspace_bytes, plan.text)
 
 
+MANY = 128
+"""Outputs of a thread that leave it few registers."""
+
+
 def small(value: int) -> Val:
     """Places along K are i32: registers are what a tile is short of."""
     return integer(value, I32)
@@ -81,6 +85,9 @@ class Block:
             self.f.declared["@steps = external addrspace(3) global [0 x i8], align 16"] = None
         elif body.seat is None:
             self.f.declared[f"@steps = internal addrspace(3) global [{2 * self.bytes} x i8] undef, align 16"] = None
+        self.starts: list[str] = []
+        """Where a thread's first line of each operand begins in the first half of the shared memory, so that a step
+        adds its half alone; none where registers for it are short."""
         self.outputs = plan.tile.rows * plan.tile.columns
         self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
 
@@ -110,6 +117,8 @@ class Block:
         first = f.scaled(split, plan.panels_per_block * plan.panel) if plan.splits > 1 else split
         end = self._least(f.add(first, small(plan.panels_per_block * plan.panel)), small(terms))
         limit = self._least(f.add(first, small(plan.panel)), end)
+        if self.outputs < MANY:
+            self.starts = [side.first(self._area(number, small(0))) for number, side in enumerate(self.sides)]
         self._enter(first, limit, small(0))
         if self.tables:
             barrier(f)
@@ -126,6 +135,9 @@ class Block:
             self._panel(first, limit, end, state[:2])
         else:
             f.loop(first, end, plan.panel, state, panel)
+        if self.body.seat is not None and self.body.seat.over:
+            f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
+            barrier(f)
         self._finish()
 
     def _enter(self, start: Val, limit: Val, slot: Val) -> None:
@@ -195,11 +207,17 @@ class Block:
             if values[number]:
                 side.put(values[number], self._area(number, half))
 
+    def _first(self, side: int, half: Val) -> str:
+        """Where a thread's first line of an operand begins in a half of the shared memory."""
+        if not self.starts:
+            return self.sides[side].first(self._area(side, half))
+        return self.f.let(f"getelementptr inbounds i8, ptr addrspace(3) {self.starts[side]}, {half.typed}", I64).text
+
     def _compute(self, half: Val, chains: list[Val]) -> list[Val]:
         f, columns = self.f, self.plan.tile.columns
-        areas = [self._area(number, half) for number in (0, 1)]
+        firsts = [self._first(number, half) for number in (0, 1)]
         for term in range(0, self.plan.tile.depth, self.plan.chunk):
-            a, b = (side.fragments(area, term) for side, area in zip(self.sides, areas, strict=True))
+            a, b = (side.fragments(first, term) for side, first in zip(self.sides, firsts, strict=True))
             for t in range(self.plan.chunk):
                 chains = [
                     scalars.fma(f, a[t][n // columns], b[t][n % columns], chain) for n, chain in enumerate(chains)

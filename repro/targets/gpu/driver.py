@@ -1,7 +1,7 @@
 """The CUDA driver by ctypes: the calls that running a program takes, each checked.
 
-Names, signatures and constants are those of the CUDA Driver API's documentation (cuda.h, 12.x); each function exists
-since 11.4 or longer. Nothing here knows of programs.
+Names, signatures and constants are those of the CUDA Driver API's documentation (cuda.h, 12.x and 13.0); each function
+exists since 11.4 or longer. Nothing here knows of programs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from repro.errors import EXIT_INCOMPLETE, ReproError
 LIBRARIES = ("libcuda.so.1", "libcuda.so")
 OLDEST = (8, 0)
 """The compute capability that our PTX is for; it runs on this and every later one."""
+PTX_SINCE = (12, 0)
+"""The CUDA version whose drivers read PTX 8.0, which ours is (PTX ISA, "Release Notes")."""
 
 SUCCESS, OUT_OF_MEMORY = 0, 2
 _MAJOR, _MINOR, _SHARED_OPT_IN, _PROCESSORS = 75, 76, 97, 16
@@ -86,6 +88,11 @@ class Device:
     processors: int
     driver: str
     """The newest CUDA version that the driver knows, as 12.8."""
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The same as numbers."""
+        return tuple(map(int, self.driver.split(".")))
 
 
 def _load_library() -> Any:
@@ -257,6 +264,9 @@ class Driver:
         """Mark the event when the stream has come so far."""
         self.call("cuEventRecord", event, self.stream)
 
+    def destroy_event(self, event: Any) -> None:
+        self.call("cuEventDestroy_v2", event)
+
     def seconds(self, start: Any, end: Any) -> float:
         """Between two recorded events; waits for the second."""
         self.call("cuEventSynchronize", end)
@@ -283,6 +293,9 @@ def opened(library: Any) -> Driver | str:
     if driver.device.capability < OLDEST:
         mine, needed = (".".join(map(str, pair)) for pair in (driver.device.capability, OLDEST))
         return f"{driver.device.name} has compute capability {mine}; the code is for {needed} and later"
+    if driver.device.known < PTX_SINCE:
+        needed = ".".join(map(str, PTX_SINCE))
+        return f"the NVIDIA driver is for CUDA {driver.device.driver}; the code needs one for {needed} or later"
     return driver
 
 

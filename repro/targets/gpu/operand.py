@@ -96,10 +96,16 @@ class Operand:
 
     # reading a step ─────────────────────────────────────────────────────────────────────────────────
 
-    def fragments(self, shared: str, term: int) -> list[list[Val]]:
-        """A chunk of terms from `term` on, of each of the thread's lines: [term][line]."""
+    def first(self, shared: str) -> str:
+        """Where the thread's first line begins in a step that lies at an address."""
+        return self.share.element(shared, self.base)
+
+    def fragments(self, first: str, term: int) -> list[list[Val]]:
+        """A chunk of terms from `term` on, of each of the thread's lines: [term][line], where the first of them
+        begins at an address."""
         f, chunk, kind = self.f, self.chunk, f"<{self.chunk} x {element(self.dtype)}>"
-        first, own = self.share.element(shared, self.base), self.plan.tile.own[self.side]
+        own = self.plan.tile.own[self.side]
+        lanes = self.plan.tile.lanes[self.side]
 
         def read(place: int) -> Val:
             address = self.share.element(first, integer(place))
@@ -109,11 +115,11 @@ class Operand:
             return f.let(f"extractelement {vector.typed}, i64 {lane}", self.dtype)
 
         if self.access.terms_beside:
-            lines = [read(constant_line(self.side, 1, number) * self.share.stride + term) for number in range(own)]
+            lines = [read(constant_line(lanes, 1, number) * self.share.stride + term) for number in range(own)]
             return [[pick(line, t) for line in lines] for t in range(chunk)]
         found: list[list[Val]] = []
         for t in range(chunk):
             row = (term + t) * self.share.stride
-            runs = [read(row + constant_line(self.side, chunk, number)) for number in range(0, own, chunk)]
+            runs = [read(row + constant_line(lanes, chunk, number)) for number in range(0, own, chunk)]
             found.append([pick(run, lane) for run in runs for lane in range(chunk)])
         return found

@@ -1,6 +1,6 @@
 """Which outputs a thread computes.
 
-A block's number is its batch, its share of K and its place in the matrix; warps and lanes lie in a grid over the block.
+A block's number is its share of K, its batch and its place in the matrix; warps and lanes lie in a grid over the block.
 
 Lines are dealt to lanes so that a warp's reads of shared memory meet no bank twice: chunk by chunk where lines lie side
 by side there, else one by one.
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from repro.ir.types import I64, U32
 from repro.targets.gpu.body import GpuBody, special
-from repro.targets.gpu.tiles import LANES, WARP, Plan
+from repro.targets.gpu.tiles import WARP, Plan
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 
-def constant_line(side: int, group: int, number: int) -> int:
+def constant_line(lanes: int, group: int, number: int) -> int:
     """How far a thread's line by number is from its first, where `group` of them lie side by side."""
-    return number // group * LANES[side] * group + number % group
+    return number // group * lanes * group + number % group
 
 
 class Outputs:
@@ -44,12 +44,12 @@ class Outputs:
     def _block(self, number: Val) -> tuple[Val, Val, Val, Val]:
         """Batch, split, block of rows, block of columns. Eight blocks of rows go together down the columns, so that
         blocks that run at one time share what they read."""
-        f, (_, splits, rows, columns) = self.f, self.plan.blocks
+        f, (_, batches, rows, columns) = self.f, self.plan.blocks
         together = next(size for size in (8, 4, 2, 1) if rows % size == 0)
         rest, inside = self._divide(number, together)
         rest, column = self._divide(rest, columns)
         rest, row = self._divide(rest, rows // together)
-        batch, split = self._divide(rest, splits)
+        split, batch = self._divide(rest, batches)
         return batch, split, f.add(f.scaled(row, together), inside), column
 
     def _divide(self, value: Val, by: int) -> tuple[Val, Val]:
@@ -62,15 +62,16 @@ class Outputs:
         f = self.f
         warp, lane = (scalars.binary(f, how, self.thread, integer(WARP)) for how in ("udiv", "urem"))
         how = "udiv" if side == 0 else "urem"
-        warp = scalars.binary(f, how, warp, integer(self.plan.tile.warps[1]))
-        lane = scalars.binary(f, how, lane, integer(LANES[1]))
-        return f.add(f.scaled(warp, LANES[side] * self.plan.tile.own[side]), f.scaled(lane, self.groups[side]))
+        tile = self.plan.tile
+        warp = scalars.binary(f, how, warp, integer(tile.warps[1]))
+        lane = scalars.binary(f, how, lane, integer(tile.lanes[1]))
+        return f.add(f.scaled(warp, tile.lanes[side] * tile.own[side]), f.scaled(lane, self.groups[side]))
 
     def line(self, side: int, number: Val) -> Val:
         """The row (side 0) or column (side 1) of the matrix that is the thread's own by number."""
         f, group = self.f, self.groups[side]
         run, inside = (scalars.binary(f, how, number, integer(group)) for how in ("udiv", "urem"))
-        place = f.add(f.scaled(run, LANES[side] * group), inside)
+        place = f.add(f.scaled(run, self.plan.tile.lanes[side] * group), inside)
         return f.add(f.add(self.first[side], self.origins[side]), place)
 
 

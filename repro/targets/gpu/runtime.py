@@ -42,6 +42,7 @@ class DeviceExecutable:
         self._functions: dict[tuple[int, str], Any] = {}
         self._graphs: dict[int, Any] = {}
         self._blocks: list[int] = []
+        self._events: tuple[Any, ...] = ()
         self._checked = False
         self._times: dict[int, float] | None = None
         self._unplaced: dict[int, Array] = {}
@@ -274,13 +275,15 @@ class DeviceExecutable:
             with self.driver.current():
                 for graph in self._graphs.values():
                     self.driver.destroy_graph(graph)
+                for event in self._events:
+                    self.driver.destroy_event(event)
                 for module in self._modules:
                     self.driver.unload(module)
                 for block in self._blocks:
                     self.driver.release(block)
         except DriverError:
             pass
-        self._graphs, self._modules, self._blocks = {}, [], []
+        self._graphs, self._events, self._modules, self._blocks = {}, (), [], []
 
 
 def _failed(what: str, error: DriverError) -> ReproError:

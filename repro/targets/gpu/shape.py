@@ -34,7 +34,7 @@ FILLED = (9, 10)
 FLIGHT, LATENCY = 32, 800
 """Bytes from memory that a thread waits for at a time, and for how many cycles."""
 LEAST = 16
-"""A gain below this part is too little for an estimate."""
+"""A gain below this part of what calls take apart is too little for an estimate, of each call that joins others too."""
 
 
 def limits(machine: GpuMachine) -> Limits:
@@ -94,13 +94,13 @@ def possible(candidate: Candidate, machine: GpuMachine) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def estimate(candidate: Candidate, machine: GpuMachine) -> int:
-    """Cycles of the whole chip that a candidate saves; 0 where it cannot be had."""
+    """Cycles of the whole chip that a candidate saves beyond what an estimate may be wrong by; 0 where it cannot be
+    had."""
     made = _fitted(candidate, machine) if candidate.local else None
     if made is None:
         return 0
     apart = sum(_apart(kernel, machine) for kernel in candidate.kernels)
-    saved = apart - _together(candidate, made.roads, machine)
-    return saved if saved * LEAST >= apart else 0
+    return max(0, apart - _together(candidate, made.roads, machine) - apart // LEAST)
 
 
 def _fitted(candidate: Candidate, machine: GpuMachine) -> Fitted | None:

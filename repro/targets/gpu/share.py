@@ -102,8 +102,9 @@ class Share:
         contraction, other = self.plan.contraction, 1 - self.side
         if contraction.absent_in != other:
             return scalars.compare(self.f, "lt", at, step.limit)
-        terms = contraction.extents[3]
-        return scalars.compare(self.f, "lt", at, integer(terms, I32)) if terms % self.plan.tile.depth else None
+        if self.plan.last_panel % self.plan.tile.depth == 0:
+            return None
+        return scalars.compare(self.f, "lt", at, integer(contraction.extents[3], I32))
 
     def line_scope(self, line: Val, outer: Scope) -> Scope:
         """The scope of a line; those beyond the last stand for it, and what they give is never stored."""

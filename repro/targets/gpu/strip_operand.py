@@ -25,19 +25,19 @@ class StripOperand(Operand):
         self.known: dict[tuple[str, int], list[list[Val]]] = {}
         """Chunks that were read, by the step's address and term: [pixel][row]."""
 
-    def fragments(self, shared: str, term: int) -> list[list[Val]]:
+    def fragments(self, first: str, term: int) -> list[list[Val]]:
         """A chunk of terms from `term` on, of each of the thread's columns, taps of a row side by side."""
-        chunk = self._chunk(shared, term)
-        first, last = term % self.width == 0, (term + self.chunk) % self.width == 0
+        chunk = self._chunk(first, term)
+        begins, ends = term % self.width == 0, (term + self.chunk) % self.width == 0
         zero = [scalars.constant(self.f, self.dtype, 0, 1)] * len(chunk[0])
-        before = zero if first else self._chunk(shared, term - self.chunk)[-1]
-        after = zero if last else self._chunk(shared, term + self.chunk)[0]
+        before = zero if begins else self._chunk(first, term - self.chunk)[-1]
+        after = zero if ends else self._chunk(first, term + self.chunk)[0]
         pixels = [before, *chunk, after]
         lines = range(len(zero))
         return [[pixels[t + tap][line] for line in lines for tap in range(TAPS)] for t in range(self.chunk)]
 
-    def _chunk(self, shared: str, term: int) -> list[list[Val]]:
-        found = self.known.get((shared, term))
+    def _chunk(self, first: str, term: int) -> list[list[Val]]:
+        found = self.known.get((first, term))
         if found is None:
-            found = self.known[shared, term] = super().fragments(shared, term)
+            found = self.known[first, term] = super().fragments(first, term)
         return found

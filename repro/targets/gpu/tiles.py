@@ -1,8 +1,9 @@
 """Sizes of a contraction on a GPU: what a thread, a block and the grid compute, and how long K is shared out.
 
-A block's warps lie in a grid along rows and columns, a warp's lanes in one of four by eight, and each thread computes a
-tile of outputs. K runs in steps of `depth` terms through shared memory. Where there are few blocks, panels of K are
-parallel work too: each group of panels has its own blocks, which leave their totals in the workspace.
+A block's warps lie in a grid along rows and columns, a warp's lanes in one of four by eight (or two by sixteen), and
+each thread computes a tile of outputs. K runs in steps of `depth` terms through shared memory. Where there are few
+blocks, panels of K are parallel work too: each group of panels has its own blocks, which leave their totals in the
+workspace.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WARP = 32
 MOST_REGISTERS = 255
 """That the chip gives a thread."""
 LANES = (4, 8)
-"""Of a warp, along rows and columns."""
+"""Of a warp, along rows and columns, if a tile says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Tile:
     """That a thread may have: fewer let a multiprocessor hold more blocks."""
     crowded: int = MOST_REGISTERS
     """The same, where operands need more than usual."""
+    lanes: tuple[int, int] = LANES
     taps: int = 1
     """Columns beside each other that are taps of one row of a picture (repro.targets.gpu.strips)."""
 
@@ -51,7 +53,7 @@ class Tile:
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of a block."""
-        return self.warps[0] * LANES[0] * self.rows, self.warps[1] * LANES[1] * self.columns
+        return self.warps[0] * self.lanes[0] * self.rows, self.warps[1] * self.lanes[1] * self.columns
 
 
 SINGLE = (
@@ -121,6 +123,16 @@ class Plan:
         return -(-self.panels // self.panels_per_block)
 
     @property
+    def last_panel(self) -> int:
+        """Terms of the last panel."""
+        return self.contraction.extents[3] - (self.panels - 1) * self.panel
+
+    @property
+    def last_terms(self) -> int:
+        """Terms of the last share of K, of all where there is one."""
+        return self.contraction.extents[3] - (self.splits - 1) * self.panels_per_block * self.panel
+
+    @property
     def ragged(self) -> bool:
         """Whether some step holds fewer than `depth` terms."""
         terms, depth = self.contraction.extents[3], self.tile.depth
@@ -138,10 +150,11 @@ class Plan:
 
     @property
     def blocks(self) -> tuple[int, int, int, int]:
-        """Batch, splits of K, blocks of rows, blocks of columns."""
+        """Splits of K, batch, blocks of rows, blocks of columns: those with the last share of K, which may be a short
+        one, come last."""
         batch, rows, columns, _ = self.contraction.extents
         block_m, block_n = self.tile.block
-        return batch, self.splits, -(-rows // block_m), -(-columns // block_n)
+        return self.splits, batch, -(-rows // block_m), -(-columns // block_n)
 
     @property
     def grid(self) -> int:

@@ -33,7 +33,13 @@ THREADS = (128, 256)
 OWN = ((8, 8), (8, 4), (4, 8), (4, 4))
 DEPTHS = (8, 16)
 WARPS = ((1, 8), (2, 4), (4, 2), (1, 4), (2, 2), (1, 2), (2, 1))
-TILES = tuple(Tile(*own, depth, warps) for own, depth, warps in itertools.product(OWN, DEPTHS, WARPS))
+FLAT = (2, 16)
+"""Lanes of tiles of more rows a thread than a block has for four lanes."""
+TILES = (
+    *(Tile(*own, depth, warps) for own, depth, warps in itertools.product(OWN, DEPTHS, WARPS)),
+    *(Tile(8, 8, depth, warps, lanes=FLAT) for depth, warps in itertools.product(DEPTHS, ((1, 8), (1, 4)))),
+    *(Tile(8, 16, depth, (1, 4), lanes=FLAT) for depth in DEPTHS),
+)
 """Wide, since a block has few rows; shallow, since rows take most of its memory."""
 NEAR = 6
 """Instructions of an element that is read from shared memory and put where tiles read it."""
@@ -41,10 +47,14 @@ OUTPUT = 4
 """Instructions of an output that is stored."""
 ROUND = 100
 """Instructions before and after a tile's run through its terms."""
+RESERVED = 1024
+"""Bytes of shared memory that the system takes for each block."""
 PART = 1000
 """Cycles that a block waits at the beginning of each kernel, about."""
-REGISTERS = (64, 128)
-"""Of a thread, without tiles and with them."""
+REGISTERS = ((128, 256), (1, 128), (0, 64))
+"""Of a thread with tiles of so many outputs at least."""
+RESIDENT = (1, 2, 3)
+"""Blocks on a multiprocessor for which room is left."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,14 @@ class Tiled:
     """Cycles in which the block's busiest scheduler issues."""
     waited: int
     """Cycles in which it waits for one block, and another may issue."""
+    over: bool = False
+    """Whether its steps lie where the block's local buffers do: nothing is there before it, and it stores what it
+    computes when all of it is computed."""
+
+    @property
+    def once(self) -> bool:
+        """Whether every thread has all of its outputs in registers before it stores one."""
+        return self.plan.grid == self.groups and self.plan.splits == 1
 
     @property
     def bytes(self) -> int:
@@ -119,30 +137,44 @@ class Roads:
 def chosen(parts: Sequence[Part], local_bytes: int, machine: GpuMachine) -> Roads | None:
     """The fastest way for a block with so many bytes of local buffers; None where some kernel has no road, or would be
     slow at it."""
-    made = [_together(parts, local_bytes, threads, machine) for threads in THREADS]
+    ways = itertools.product(THREADS, RESIDENT)
+    made = [_together(parts, local_bytes, threads, resident, machine) for threads, resident in ways]
     found = [each for each in made if each is not None]
     return min(found, key=lambda each: Fraction(each.cycles, each.resident), default=None)
 
 
-def _together(parts: Sequence[Part], local_bytes: int, threads: int, machine: GpuMachine) -> Roads | None:
-    room = machine.shared_bytes - local_bytes
-    roads = [road(part.kernel, part.carried, threads, room, machine) for part in parts] if room >= 0 else [None]
+def _together(
+    parts: Sequence[Part], local_bytes: int, threads: int, resident: int, machine: GpuMachine
+) -> Roads | None:
+    """By blocks of so many threads, of which a multiprocessor's shared memory holds so many at least."""
+    room = min(machine.shared_bytes, machine.resident_bytes // resident - RESERVED)
+    if room < local_bytes:
+        return None
+    held = [(local_bytes, 0 if number == 0 else local_bytes) for number in range(len(parts))]
+    roads = [
+        road(part.kernel, part.carried, threads, (room - local, room - over), machine)
+        for part, (local, over) in zip(parts, held, strict=True)
+    ]
     known = [each for each in roads if each is not None]
     if len(known) < len(roads):
         return None
     tiles = [each for each in known if isinstance(each, Tiled)]
-    shared = local_bytes + max((each.bytes for each in tiles), default=0)
-    registers = machine.register_file // (REGISTERS[bool(tiles)] * threads)
-    resident = max(1, min(machine.resident_bytes // (shared + 1024), registers))
+    shared = max((each.bytes + (0 if each.over else local_bytes) for each in tiles), default=0)
+    shared = max(shared, local_bytes)
+    most = max((math.prod(each.plan.tile.own) for each in tiles), default=0)
+    registers = machine.register_file // (next(count for least, count in REGISTERS if most >= least) * threads)
+    resident = max(1, min(machine.resident_bytes // (shared + RESERVED), registers))
     issued = sum(_issued(part.kernel, each, machine) for part, each in zip(parts, known, strict=True))
     waited = sum(each.waited for each in tiles) + PART * len(known)
     return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited))
 
 
 @functools.lru_cache(maxsize=4096)
-def road(kernel: Kernel, carried: frozenset[int], threads: int, room: int, machine: GpuMachine) -> Road | None:
-    """How a block of so many threads runs the kernel, which has `room` bytes of shared memory for itself; None where it
-    cannot, or would be slow at it."""
+def road(
+    kernel: Kernel, carried: frozenset[int], threads: int, room: tuple[int, int], machine: GpuMachine
+) -> Road | None:
+    """How a block of so many threads runs the kernel; None where it cannot, or would be slow at it. `room`: bytes of
+    shared memory that it has for itself, and that it has if what it needs may lie where it stores its results."""
     if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or reads_its_output(kernel):
         return None
     contraction = find(kernel)
@@ -172,19 +204,29 @@ def _issued(kernel: Kernel, road: Road, machine: GpuMachine) -> int:
 
 
 def _tiled(
-    contraction: Contraction, carried: frozenset[int], threads: int, room: int, machine: GpuMachine
+    contraction: Contraction, carried: frozenset[int], threads: int, room: tuple[int, int], machine: GpuMachine
 ) -> Tiled | None:
     """The tile with the least cost that there is room for."""
+    found = [each for each in _tilings(contraction, carried, threads, machine) if each.bytes <= room[each.once]]
+    if not found:
+        return None
+    least = min(found, key=lambda each: each.issued + each.waited)
+    return replace(least, over=least.bytes > room[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _tilings(contraction: Contraction, carried: frozenset[int], threads: int, machine: GpuMachine) -> tuple[Tiled, ...]:
+    """All ways to run a contraction, whatever room they take."""
     terms, plain = contraction.extents[3], contraction.reduce.dtype.bits == 32 and contraction.absent_in is None
     if not plain or 0 in contraction.extents or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
-        return None
-    found: list[tuple[int, int, Tiled]] = []
-    for tile in TILES:
-        for count in sorted({Plan(contraction, tile, 1).panels, 1}):
-            made = _planned(Plan(contraction, tile, count, carried), threads, machine)
-            if made is not None and made.bytes <= room:
-                found.append((made.issued + made.waited, len(found), made))
-    return min(found)[2] if found else None
+        return ()
+    plans = (
+        Plan(contraction, tile, count, carried)
+        for tile in TILES
+        for count in sorted({Plan(contraction, tile, 1).panels, 1})
+    )
+    made = (_planned(plan, threads, machine) for plan in plans)
+    return tuple(each for each in made if each is not None)
 
 
 def _planned(made: Plan, threads: int, machine: GpuMachine) -> Tiled | None:
