@@ -7,7 +7,7 @@ from repro.ir.expressions import Apply, Axis, Reduce
 from repro.ir.loops import Kernel
 from repro.machines import Machine
 
-STREAMED_BYTES = 48 << 20
+STREAMED_BYTES = 32 << 20
 """Of a kernel's buffers together, from which on it writes past the caches."""
 BURST_BYTES, LINE_BYTES = 256, 64
 """Written in one go, past the caches and into them. A line that is written in parts, with loads in between that cross
@@ -25,7 +25,7 @@ def streamed(kernel: Kernel, machine: Machine) -> bool:
 def burst(kernel: Kernel, axis: Axis, machine: Machine) -> int:
     """Elements along the axis that a kernel of little work writes in one go, where memory takes the time; else 0."""
     light = sum(isinstance(expr, Apply) for expr in kernel.expressions) <= LIGHT
-    plain = not any(isinstance(expr, Reduce) for expr in kernel.expressions)
+    plain = not any(isinstance(expr, Reduce) and axis in expr.free for expr in kernel.expressions)
     if not light or not plain or _bytes(kernel) < machine.l2_bytes:
         return 0
     largest = max(store.value.dtype.bytes for store in kernel.stores)

@@ -14,12 +14,16 @@ from passes.variants import variants
 from repro.ir import index as ix
 from repro.ir.expressions import Lanes, apply, const, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
-from repro.ir.types import F32
+from repro.ir.program import INPUT, OUTPUT, Buffer, Call, Program
+from repro.ir.types import F32, Array
 from repro.machines import CPUS
 from repro.numerics.host_mode import exact_arithmetic
+from repro.runtime.buffers import PROMISED, aligned
 from repro.targets import interpreter
-from repro.targets.llvm.sweeps import Layout
-from tests.targets.native import HERE, run_kernel, same
+from repro.targets.llvm.body import LINE_BYTES
+from repro.targets.llvm.kernel import emit
+from repro.targets.llvm.sweeps import SHORT, Layout
+from tests.targets.native import HERE, executable, run_kernel, same
 from tests.targets.test_reduction_orders import lanes_model
 
 MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
@@ -84,6 +88,59 @@ def test_sums_that_need_sums(machine) -> None:
     chosen = schedule(kernel, machine)
     for rows in (1, 2, 3, 8):
         check(kernel, machine, replace(chosen, sweep=rows), 1)
+
+
+def behind_a_line(values: Array, beyond: int) -> Array:
+    """A copy that begins so many bytes behind the beginning of a line."""
+    memory = aligned(values.nbytes + LINE_BYTES)[beyond:][: values.nbytes]
+    memory[:] = values.view(np.uint8)
+    return memory.view(values.dtype)
+
+
+def runs_of_columns(outer: int, terms: int, columns: int) -> Kernel:
+    o, c, t = ix.axis(0, outer), ix.axis(1, columns), ix.axis(2, terms)
+    place = ix.add(ix.scale(o, terms * columns), ix.scale(t, columns), c)
+    value = reduce("add", LANES, [t], [load(F32, 0, place)])
+    buffers = (BufferParameter(F32, outer * terms * columns, False), BufferParameter(F32, outer * columns, True))
+    return Kernel(buffers, (), (o, c), 0, (Store(1, ix.add(ix.scale(o, columns), c), value),))
+
+
+@MACHINES
+@pytest.mark.parametrize("shape", [(2, 70, 1200), (3, 256, 32), (2, 16, 1040), (2, 4100, 16)])
+def test_rows_that_begin_within_a_line(machine, shape: tuple[int, int, int]) -> None:
+    """Callers' arrays begin anywhere: vectors begin with lines, and the same columns come out, each once."""
+    kernel = runs_of_columns(*shape)
+    chosen = schedule(kernel, machine)
+    assert chosen.sweep
+    inputs, outputs = (buffer.elements for buffer in kernel.buffers)
+    values = np.random.default_rng(2).standard_normal(inputs).astype(np.float32)
+    wanted = [values, np.zeros(outputs, np.float32)]
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, wanted)
+    buffers = (Buffer(F32, inputs, INPUT, 0), Buffer(F32, outputs, OUTPUT, 0))
+    program = Program((kernel,), buffers, (), (Call(0, (0, 1)),), 0)
+    for threads in (1, 3):
+        made = executable(program, machine, [chosen], threads)
+        for beyond in range(0, LINE_BYTES, PROMISED):
+            given = behind_a_line(values, beyond)
+            assert given.ctypes.data % LINE_BYTES == beyond
+            assert made.run([given])[0].tobytes() == wanted[1].tobytes(), (threads, beyond)
+        made.close()
+
+
+def test_columns_in_front_of_a_line_are_whole_short_vectors() -> None:
+    assert SHORT * F32.bytes == PROMISED
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
+def test_short_vectors_are_for_rows_of_whole_lines(machine) -> None:
+    """Others begin anywhere in a line, so nothing is gained."""
+    short = f"<{SHORT} x float>, ptr"
+    for columns, expected in ((96, True), (40, False)):
+        kernel = column_sums(64, columns)
+        chosen = replace(schedule(kernel, machine), vector_width=8, block=8)
+        assert refusal(kernel, chosen) is None
+        assert (short in emit(kernel, chosen, machine)) == expected
 
 
 def check(kernel: Kernel, machine, chosen, threads: int) -> None:

@@ -12,13 +12,17 @@ from functools import reduce
 
 import numpy as np
 
-from repro.ir.expressions import Chain, Exact, Lanes, Reduce, Sequential
+from repro.ir.expressions import Axis, Chain, Exact, Lanes, Reduce, Sequential
 from repro.ir.types import BOOL, F32, F64, I64, DType
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.extremes import Extreme
 from repro.targets.llvm.text import Val, element, integer, vector
 
+RUN_BYTES = 4 << 10
+"""Of runs that are long enough to be fetched ahead by hardware."""
+AHEAD_BYTES, MOST_RUNS = 2 << 10, 4
+"""Of shorter ones that are asked for ahead, and how many: runs a power of two apart share a set of each cache."""
 SIDE_BY_SIDE = 4
 """Vectors that a reduction of any order combines apart."""
 
@@ -263,7 +267,20 @@ class Reduction:
 
     def leaf_along(self, order: Lanes, begin: Val, end: Val) -> Val:
         """The order's lanes are the lanes of a vector: 32 consecutive terms at a time."""
-        return self.fold(self.along(order.lanes, begin, end))
+        before = self.body.ahead
+        self.body.ahead = self.runs_ahead() or before
+        lanes = self.along(order.lanes, begin, end)
+        self.body.ahead = before
+        return self.fold(lanes)
+
+    def runs_ahead(self) -> tuple[Axis, int] | None:
+        """The axis along which short runs lie apart, and how many runs ahead of one is asked for: hardware fetches
+        ahead only within a run."""
+        if len(self.reduce.axes) < 2:
+            return None
+        *_, apart, along = self.reduce.axes
+        run = along.extent * self.dtype.bytes
+        return (apart, min(MOST_RUNS, -(-AHEAD_BYTES // run))) if run < RUN_BYTES else None
 
     def along(self, width: int, begin: Val, end: Val, start: Sequence[Val] = ()) -> Val:
         whole = self.f.let(f"sub i64 {end.text}, {begin.text}", I64)

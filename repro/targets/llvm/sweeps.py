@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from repro.ir.expressions import Axis, Lanes, Reduce
+from repro.ir import index as ix
+from repro.ir.expressions import Axis, Lanes, Load, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
-from repro.ir.types import I64
+from repro.ir.types import F32, I64
+from repro.targets.llvm import scalars
 from repro.targets.llvm.body import LINE_BYTES, Body, Scope
 from repro.targets.llvm.reductions import Reduction
 from repro.targets.llvm.text import Val, element, integer, vector
@@ -22,6 +24,9 @@ PRIVATE_BYTES = 128 << 10
 """For the lanes of the columns that are swept together: they stay in the second-level cache."""
 AT_ONCE = 16
 """Rows of a column that are added at a time where that is a whole leaf."""
+SHORT = 4
+"""Columns of f32 that are aligned in every buffer (16 bytes, `kernel.module`): the vectors at the ends of runs whose
+rows do not begin with a line have so many."""
 
 
 class Layout:
@@ -43,6 +48,28 @@ class Layout:
         return -(-self.columns * reduce.dtype.bytes // LINE_BYTES) * LINE_BYTES + LINE_BYTES
 
 
+def first_line(body: Body, layout: Layout, axis: Axis) -> Val | None:
+    """The first column that begins a line, in rows of whole lines of a buffer: a multiple of `SHORT`, from the address
+    at run time; None where there is no such buffer.
+
+    Where vectors cross lines, each line is read for two of them, and rows a power of two apart push each other's lines
+    out of the caches in between (16 rows of 128 KiB on a Zen 4: twice the time). Columns do not depend on each other:
+    vectors may begin anywhere among them.
+    """
+    terms = (expr for reduce in layout.sums for term in reduce.terms for expr in topological([term]))
+    loads = [expr for expr in terms if isinstance(expr, Load) and ix.coefficient(expr.offset, axis) == 1]
+    lines = LINE_BYTES // F32.bytes
+    for each in loads:
+        rows = ix.add(each.offset, ix.scale(axis, -1))
+        if each.dtype is F32 and ix.divisible(rows, lines) and axis not in rows.free:
+            f = body.f
+            address = f.let(f"ptrtoint ptr %b{each.buffer} to i64", I64)
+            beyond = f.let(f"lshr i64 {address.text}, {(F32.bytes - 1).bit_length()}", I64)
+            before = f.let(f"sub i64 0, {beyond.text}", I64)
+            return f.let(f"and i64 {before.text}, {lines - SHORT}", I64)
+    return None
+
+
 def order_of(reduce: Reduce) -> Lanes:
     assert isinstance(reduce.order, Lanes), "a sum in lanes"
     return reduce.order
@@ -55,10 +82,16 @@ class Sweep:
         self.body, self.f, self.layout, self.axis = body, body.f, layout, axis
         self.width, self.rows = schedule.vector_width, schedule.sweep
         self.begin, self.end, self.scope = integer(0), integer(0), Scope(None, {})
+        self.line = first_line(body, layout, axis) if self.width % SHORT == 0 else None
+        """The first column that begins a line of what is read; None where there is none, or it is not known."""
+        self.head = integer(0)
+        """Columns in front of it in the item."""
 
     def emit(self, begin: Val, end: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
         """All sums of the item, then its stores, a vector of columns at a time."""
         self.begin, self.end, self.scope = begin, end, scope
+        if self.line is not None:
+            self.head = self.before(self.line)
         done: list[Reduce] = []
         for group in self.groups:
             self.sum(group, done)
@@ -102,10 +135,12 @@ class Sweep:
 
     def fill(self, reduce: Reduce, first: int, count: int) -> None:
         """The identity in some private rows."""
-        nothing = Reduction(self.body, reduce, self.lanes(self.scope, integer(0), [])).identity()
+
+        def nothing(at: Val) -> Val:
+            return Reduction(self.body, reduce, self.lanes(self.scope, at, [])).identity()
 
         def row(number: Val, _: list[Val]) -> tuple[()]:
-            self.columns(lambda at: self.write(reduce, self.f.add(number, integer(first)), at, nothing))
+            self.columns(lambda at: self.write(reduce, self.f.add(number, integer(first)), at, nothing(at)))
             return ()
 
         self.f.loop(integer(0), integer(count), 1, (), row)
@@ -113,11 +148,36 @@ class Sweep:
     # columns and private rows ───────────────────────────────────────────────────────────────────────
 
     def columns(self, visit: Callable[[Val], None]) -> None:
+        """A vector after another from the first line on; what is left behind the last and before the first, in
+        short ones."""
+        f, width = self.f, self.width
+
         def inside(at: Val, _: list[Val]) -> tuple[()]:
             visit(at)
             return ()
 
-        self.f.loop(self.begin, self.end, self.width, (), inside)
+        def short(at: Val, _: list[Val]) -> tuple[()]:
+            behind = scalars.compare(f, "lt", at, self.end)
+            visit(scalars.select(f, behind, at, f.let(f"sub i64 {at.text}, {span.text}", I64)))
+            return ()
+
+        if self.line is None:
+            f.loop(self.begin, self.end, width, (), inside)
+            return
+        span, first = f.let(f"sub i64 {self.end.text}, {self.begin.text}", I64), f.add(self.begin, self.head)
+        rest = f.let(f"sub i64 {self.end.text}, {first.text}", I64)
+        whole = f.add(first, f.let(f"and i64 {rest.text}, {-width}", I64))
+        f.loop(first, whole, width, (), inside)
+        self.width = SHORT
+        f.loop(whole, f.add(self.end, self.head), SHORT, (), short)
+        self.width = width
+
+    def before(self, line: Val) -> Val:
+        """How many of the item's columns lie in front of the first line, if a line begins with that column."""
+        f = self.f
+        span, apart = (f.let(f"sub i64 {a.text}, {self.begin.text}", I64) for a in (self.end, line))
+        columns = f.let(f"and i64 {apart.text}, {LINE_BYTES // F32.bytes - SHORT}", I64)
+        return scalars.select(f, scalars.compare(f, "lt", columns, span), columns, span)
 
     def lanes(self, scope: Scope, at: Val, done: Sequence[Reduce]) -> Scope:
         """The scope of a vector of columns, in which some sums are known."""

@@ -1,0 +1,205 @@
+"""Rows that are computed again where they are read, instead of being written and read: the deviations of a layer norm.
+
+A row kernel reads the values of its row several times: once for each of its sums, once for its elements. Where another
+kernel stores those values, and an element of them takes a few cheap operations on rows that are as near (what a row
+alone decides, such as its mean, is computed once a row in any case), the row kernel computes them itself. Then both
+are one walk over the rows: of memory, each element is read once and written once, and one row is fetched while another
+is computed.
+
+The bits are those of the two calls: each operation is made on the same values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from passes.plan import plan
+from passes.rename import rebuilt, renumber_buffers, renumber_scalars, rewritten
+from passes.sequences import Touched, bodies, by_first_use, renamed, touched_itself, touches, with_bodies
+from repro.ir import index as ix
+from repro.ir.contraction import find
+from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, Rarely, Reduce, Scalar, topological
+from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.program import TEMPORARY, Call, Program, Step, walk
+
+CHEAP = frozenset({"add", "sub", "mul", "neg", "abs", "max", "min"})
+MOST_OPERATIONS = 3
+"""For each element, as often as it is read: fewer than a store and its loads would wait for."""
+MOST_ROWS = 2
+"""Rows that are read in place of the one that is stored."""
+SHORTEST_ROW, LONGEST_ROW = 64, 8192
+"""Elements of a row that stays in a near cache between its readings, and is worth two loops."""
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A call's kernel over the program's numbers of buffers and depths of loops."""
+
+    axes: tuple[Axis, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def roots(self) -> tuple[Expr, ...]:
+        return tuple(expr for store in self.stores for expr in store.expressions)
+
+
+def near_rows(program: Program) -> Program:
+    """The program with such calls made one; itself where there are none, or where memory would grow."""
+    made = _NearRows(program)
+    steps = made.sequence(program.steps)
+    if steps == program.steps:
+        return program
+    used, numbers = by_first_use(made.kernels, steps)
+    final = tuple(renamed(step, {}, numbers) for step in steps)
+    buffers, arena = plan(program.buffers, final)
+    if arena > program.arena_bytes:
+        return program
+    return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena)
+
+
+class _NearRows:
+    def __init__(self, program: Program) -> None:
+        self.program, self.kernels = program, list(program.kernels)
+        self.uses = Counter(buffer for step in walk(program.steps) for buffer, _ in touched_itself(program, step))
+
+    def sequence(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        inner = [with_bodies(step, [self.sequence(each) for each, _ in bodies(step)]) for step in steps]
+        made: list[Step | None] = [*inner]
+        touching = [touches(self.program, step) for step in steps]
+        writers = {buffer: place for place, each in enumerate(touching) for buffer in each.written}
+        for position, step in enumerate(steps):
+            if isinstance(step, Call) and _by_rows(self.kernels[step.kernel]):
+                for buffer in step.buffers:
+                    before = writers.get(buffer, position)
+                    if before < position and self._may_wait(touching[before : position + 1]):
+                        self._take_in(made, before, position, buffer)
+                        touching[position] = _both(touching[before], touching[position])
+        return tuple(step for step in made if step is not None)
+
+    def _may_wait(self, touching: Sequence[Touched]) -> bool:
+        """Whether the first may run as late as the last: what it reads, none behind it writes."""
+        first, *behind = touching
+        return not any(first.read & each.written for each in behind)
+
+    def _take_in(self, steps: list[Step | None], before: int, position: int, buffer: int) -> None:
+        """Put into a call of rows what an earlier call makes for it alone, and take that away."""
+        producer, consumer = steps[before], steps[position]
+        alone = self.uses[buffer] == 2 and self.program.buffers[buffer].role == TEMPORARY
+        if alone and isinstance(producer, Call) and isinstance(consumer, Call) and self._is_cheap(producer):
+            made = joined(self._called(producer), self._called(consumer), buffer)
+            if made is not None:
+                steps[before], steps[position] = None, self._call(made)
+
+    def _is_cheap(self, call: Call) -> bool:
+        kernel = self.kernels[call.kernel]
+        return len(kernel.stores) == 1 and not kernel.serial and find(kernel) is None and _is_cheap(kernel)
+
+    def _called(self, call: Call) -> _Called:
+        kernel = self.kernels[call.kernel]
+        flat = [expr for store in kernel.stores for expr in (store.offset, store.value)]
+        flat = renumber_scalars(flat, dict(enumerate(call.scalars)))
+        flat = renumber_buffers(flat, dict(enumerate(call.buffers)))
+        pairs = zip(kernel.stores, flat[::2], flat[1::2], strict=True)
+        return _Called(kernel.axes, tuple(Store(call.buffers[s.buffer], place, value) for s, place, value in pairs))
+
+    def _call(self, made: _Called) -> Call:
+        """Its call; buffers are numbered by first use."""
+        loads = [expr.buffer for expr in topological(made.roots) if isinstance(expr, Load)]
+        written = [store.buffer for store in made.stores]
+        used, buffers = dict.fromkeys([*loads, *written]), self.program.buffers
+        counters = {each.position: each for each in topological(made.roots) if isinstance(each, Scalar)}
+        depths = {depth: position for position, depth in enumerate(sorted(counters))}
+        names = {buffer: position for position, buffer in enumerate(used)}
+        flat = renumber_buffers(renumber_scalars(made.roots, depths), names)
+        pairs = zip(made.stores, flat[::2], flat[1::2], strict=True)
+        stores = tuple(Store(names[store.buffer], place, value) for store, place, value in pairs)
+        parameters = tuple(BufferParameter(buffers[b].dtype, buffers[b].elements, b in written) for b in used)
+        extents = tuple(counters[depth].extent for depth in depths)
+        self.kernels.append(Kernel(parameters, extents, made.axes, 0, stores))
+        return Call(len(self.kernels) - 1, tuple(used), tuple(depths))
+
+
+def _both(first: Touched, then: Touched) -> Touched:
+    return Touched(first.read | then.read, first.written | then.written)
+
+
+def _by_rows(kernel: Kernel) -> bool:
+    """Whether it reduces each row in lanes before it computes the row's elements."""
+    if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None or len(kernel.axes) < 2:
+        return False
+    reduces = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
+    rows = frozenset(kernel.axes[:-1])
+    along = all(reduce.free <= rows and isinstance(reduce.order, Lanes | Exact) for reduce in reduces)
+    return bool(reduces) and along and SHORTEST_ROW <= kernel.axes[-1].extent <= LONGEST_ROW
+
+
+def _is_cheap(kernel: Kernel) -> bool:
+    """Whether its elements lie in the order of its axes, and each is a few operations on what lies beside it."""
+    (store,), extents = kernel.stores, [axis.extent for axis in kernel.axes]
+    buffer = kernel.buffers[store.buffer]
+    in_order = bool(kernel.axes) and store.offset is ix.linear(kernel.axes, extents) and store.when is None
+    if not in_order or ix.bounds(store.offset)[1] + 1 != buffer.elements:
+        return False
+    last = kernel.axes[-1]
+    each = [expr for expr in _outside_sums(store.value) if last in expr.free]
+    operations = [expr for expr in each if isinstance(expr, Apply)]
+    loads = [expr for expr in each if isinstance(expr, Load)]
+    plain = not any(isinstance(expr, Reduce | Lookup | Rarely) for expr in each)
+    beside = all(expr.when is None and ix.coefficient(expr.offset, last) == 1 for expr in loads)
+    few = len(operations) <= MOST_OPERATIONS and all(expr.op in CHEAP for expr in operations)
+    return plain and beside and few and len(loads) <= MOST_ROWS
+
+
+def _outside_sums(root: Expr) -> list[Expr]:
+    """What the root is computed from, up to reductions."""
+    found: dict[Expr, None] = {}
+    stack = [root]
+    while stack:
+        expr = stack.pop()
+        if expr not in found:
+            found[expr] = None
+            stack.extend(() if isinstance(expr, Reduce | Load) else expr.children)
+    return list(found)
+
+
+def joined(producer: _Called, consumer: _Called, buffer: int) -> _Called | None:
+    """The consumer with the producer's elements in place of its loads of a buffer; None where what is computed once a
+    row would be computed for each element."""
+    (store,), extents = producer.stores, [axis.extent for axis in producer.axes]
+    first = 1 + max((expr.number for expr in topological(consumer.roots) if isinstance(expr, Axis)), default=0)
+    axes = [ix.axis(first + axis.number, axis.extent) for axis in producer.axes]
+    value = _with_axes_from(first, store.value)
+    known: dict[Expr, Expr] = {}
+    for expr in topological(consumer.roots):
+        if isinstance(expr, Load) and expr.buffer == buffer:
+            if expr.when is not None:
+                return None
+            index = ix.delinear(expr.offset, extents)
+            (known[expr],) = rewritten([value], dict(zip(axes, index, strict=True)))
+    roots = rewritten(consumer.roots, known)
+    rows = frozenset(consumer.axes[:-1])
+    if any(isinstance(expr, Reduce) and not expr.free <= rows for expr in topological(roots)):
+        return None
+    pairs = zip(consumer.stores, roots[::2], roots[1::2], strict=True)
+    return _Called(consumer.axes, tuple(Store(s.buffer, place, value) for s, place, value in pairs))
+
+
+def _with_axes_from(first: int, root: Expr) -> Expr:
+    """The expression with all its axes numbered from a number on."""
+    memo: dict[Expr, Expr] = {}
+
+    def fresh(axis: Axis) -> Axis:
+        return ix.axis(first + axis.number, axis.extent)
+
+    for expr in topological([root]):
+        children = tuple(memo[child] for child in expr.children)
+        if isinstance(expr, Axis):
+            memo[expr] = fresh(expr)
+        elif isinstance(expr, Reduce):
+            axes = tuple(fresh(axis) for axis in expr.axes)
+            memo[expr] = Reduce(expr.dtype, (expr.combiner, expr.order, axes, expr.has_present), children)
+        else:
+            memo[expr] = rebuilt(expr, children)
+    return memo[root]

@@ -1,0 +1,99 @@
+"""Rows and runs that are asked for ahead, rows that are written past the caches: when, how far, and the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from passes import streams
+from passes.schedule import schedule
+from repro.ir import index as ix
+from repro.ir.expressions import Lanes, apply, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.types import F32
+from repro.machines import CPUS, Machine
+from repro.numerics.host_mode import exact_arithmetic
+from repro.targets import interpreter
+from repro.targets.llvm import kernel as kernels
+from repro.targets.llvm import reductions
+from repro.targets.llvm.body import Body
+from tests.targets.native import HERE, run_kernel, same
+
+EVERY = pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
+MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
+LANES = Lanes(32, 4096)
+ASKS = "call void @llvm.prefetch"
+
+
+def less_their_sums(rows: int, length: int, others: int = 0) -> Kernel:
+    """Rows less their sums, times the elements of other rows."""
+    r, c, t = ix.axis(0, rows), ix.axis(1, length), ix.axis(2, length)
+    place, term = (ix.add(ix.scale(r, length), axis) for axis in (c, t))
+    value = apply("sub", load(F32, 0, place), reduce("add", LANES, [t], [load(F32, 0, term)]))
+    for number in range(1, others + 1):
+        value = apply("mul", value, load(F32, number, place))
+    buffers = tuple(BufferParameter(F32, rows * length, number > others) for number in range(others + 2))
+    return Kernel(buffers, (), (r, c), 0, (Store(others + 1, place, value),))
+
+
+def sums_of_runs(outer: int, middle: int, run: int) -> Kernel:
+    m, o, r = ix.axis(0, middle), ix.axis(1, outer), ix.axis(2, run)
+    place = ix.add(ix.scale(o, middle * run), ix.scale(m, run), r)
+    value = reduce("add", LANES, [o, r], [load(F32, 0, place)])
+    buffers = (BufferParameter(F32, outer * middle * run, False), BufferParameter(F32, middle, True))
+    return Kernel(buffers, (), (m,), 0, (Store(1, m, value),))
+
+
+def check(kernel: Kernel, machine: Machine, threads: int) -> None:
+    random = np.random.default_rng(3)
+    given = [random.standard_normal(buffer.elements).astype(np.float32) for buffer in kernel.buffers]
+    wanted = [array.copy() for array in given]
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, wanted)
+    found = run_kernel(kernel, given, machine, threads=threads)
+    assert all(same(F32, left, right) for left, right in zip(found, wanted, strict=True))
+
+
+@EVERY
+@pytest.mark.parametrize(("length", "others", "steps"), [(1024, 0, 2), (384, 0, 5), (384, 2, 1), (4096, 1, 1)])
+def test_all_rows_that_are_on_their_way_are_a_quarter_of_a_cache(
+    machine: Machine, length: int, others: int, steps: int
+) -> None:
+    """And never less than the next one."""
+    made = less_their_sums(8, length, others)
+    body = Body(kernels.Function(), made, reductions.emit, machine)
+    kernels.Items(body, made, schedule(made, machine), [])
+    assert body.ahead == (made.axes[0], steps)
+    assert ASKS in kernels.emit(made, schedule(made, machine), machine)
+
+
+@EVERY
+@pytest.mark.parametrize(("run", "asks"), [(64, True), (256, True), (1024, False)])
+def test_short_runs_that_lie_apart_are_asked_for(machine: Machine, run: int, asks: bool) -> None:
+    made = sums_of_runs(8, 6, run)
+    assert (ASKS in kernels.emit(made, schedule(made, machine), machine)) == asks
+
+
+@MACHINES
+@pytest.mark.parametrize("shape", [(20, 5, 256), (70, 3, 64), (3, 4, 40), (4, 3, 2048)])
+def test_sums_of_runs(machine: Machine, shape: tuple[int, int, int]) -> None:
+    """Behind the last run there is none: what is asked for is not read."""
+    check(sums_of_runs(*shape), machine, 2)
+
+
+@MACHINES
+@pytest.mark.parametrize("length", [64, 384, 100])
+def test_rows_written_past_the_caches(machine: Machine, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "STREAMED_BYTES", 4096)
+    made = less_their_sums(40, length, 1)
+    text = kernels.emit(made, schedule(made, machine), machine)
+    assert ("!nontemporal" in text) == (length % 16 == 0 and machine.fence != "")
+    for threads in (1, 3):
+        check(made, machine, threads)
+
+
+@EVERY
+def test_rows_of_a_large_kernel_are_written_in_whole_lines(machine: Machine) -> None:
+    small, large = (schedule(less_their_sums(rows, 384), machine).vector_width for rows in (4, 2048))
+    assert small == machine.lanes(32)
+    assert large == max(small, streams.LINE_BYTES // 4)
