@@ -5,11 +5,13 @@ Every schedule that passes gives the same bits. The limits on sizes only keep co
 
 from __future__ import annotations
 
+from passes.group_lanes import group_lanes
+from passes.pixels import pixels
 from passes.sweeps import can_sweep
 from passes.windows import window
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
-from repro.ir.schedule import ContractionTile, Schedule
+from repro.ir.schedule import COLUMNS, LANES, PIXELS, ContractionTile, Schedule
 
 MOST_LANES = 1024
 MOST_ACCUMULATORS = 128
@@ -62,8 +64,23 @@ def _has_window(kernel: Kernel, tile: ContractionTile, width: int) -> bool:
     return 0 not in found.contraction.extents and found.contraction.extents[2] >= width
 
 
+def _has_form(kernel: Kernel, tile: ContractionTile) -> bool:
+    """Whether vectors can run along pixels, or along groups."""
+    found = pixels(kernel, tile.block_m) if tile.lanes == PIXELS else group_lanes(kernel)
+    return found is not None and found.window.contraction.chain.panel <= LONGEST_PANEL
+
+
 def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> str | None:
-    if tile.window:
+    if tile.lanes not in LANES:
+        return f"vectors along {tile.lanes}"
+    if tile.lanes != COLUMNS:
+        if not tile.window or tile.packs or tile.rows_in_place or tile.unroll != 1:
+            return "a window's vectors along something else, and options that it has not"
+        if not _has_form(kernel, tile):
+            return f"vectors along {tile.lanes} for a kernel that has none"
+        if tile.rows * tile.vectors * tile.block_n > MOST_ACCUMULATORS:
+            return f"register tiles of {tile.rows}x{tile.vectors} vectors for {tile.block_n} columns"
+    elif tile.window:
         if not _has_window(kernel, tile, schedule.vector_width):
             return "a window for a kernel that reads none"
     elif not can_tile(kernel):

@@ -7,21 +7,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from passes.group_lanes import MOST_STRIP_BYTES, SHARED_ITEMS, STRIP_BYTES, group_lanes, line_elements
+from passes.group_lanes import register_tile as groups_tile
 from passes.legality import can_tile
+from passes.pixels import pixels
+from passes.pixels import register_tile as pixels_tile
 from passes.vectors import choose
 from passes.window_tiles import register_tile
 from passes.windows import window
 from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
-from repro.ir.schedule import ContractionTile, Schedule
+from repro.ir.schedule import GROUPS, PIXELS, ContractionTile, Schedule
 from repro.machines import Machine
 from repro.machines.machine import BUSY
 
 BLOCK_ROWS, BLOCK_COLUMNS = 1024, 512
 """Outputs of one work item of a contraction, at most about: what is packed once is used for as many."""
 
+PIXEL_ROWS = 512
+"""Of a block whose vectors run along pixels, where a unit is smaller: what is packed stays in the nearest cache."""
+
 WINDOW_ROWS, WINDOW_COLUMNS = 1024, 64
 """The same where rows are read through a window, which takes more of a block's memory than its columns."""
+
+FEW_COLUMNS = 16
+"""Columns below which vectors run along something else where a window has it: pixels, or groups."""
+FEW_OUTPUTS = 4
+"""Outputs of a group for each of its terms, up to which vectors run along groups: outputs are stored one by one."""
 
 NEAR_TERMS = 1024
 """Bytes between a column's terms up to which tiles read them in place: further apart each is on a page of its own, and
@@ -42,7 +54,8 @@ Pair = tuple[int, int]
 
 def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     """How the machine runs the kernel."""
-    return windowed(kernel, machine) or tiled(kernel, machine) or choose(kernel, machine)
+    found = (form(kernel, machine) for form in FORMS)
+    return next((each for each in found if each is not None), None) or choose(kernel, machine)
 
 
 def tile_order(kernel: Kernel, machine: Machine) -> int | None:
@@ -99,6 +112,50 @@ def windowed(kernel: Kernel, machine: Machine) -> Schedule | None:
     return Schedule(None, width, 1, ContractionTile(tile_rows, vectors, block_m, block_n, window=True))
 
 
+def along_pixels(kernel: Kernel, machine: Machine) -> Schedule | None:
+    """A contraction whose rows are read through a window, with vectors along a line of them."""
+    found = pixels(kernel, WINDOW_ROWS)
+    if found is None:
+        return None
+    contraction = found.window.contraction
+    _, rows, columns, terms = contraction.extents
+    width = machine.lanes(contraction.reduce.dtype.bits)
+    while width >= 2 * found.length:
+        width //= 2
+    if contraction.chain.panel > 4096 or columns >= FEW_COLUMNS or terms < 2 or width < 4:
+        return None
+    if width < machine.lanes(contraction.reduce.dtype.bits) and windowed(kernel, machine) is not None:
+        return None
+    lines, vectors, count = pixels_tile(found, width, machine)
+    unit = found.window.rows_per_unit
+    block_m, _ = blocks(contraction, sizes(rows, max(unit, PIXEL_ROWS), unit, 2), [columns])
+    return Schedule(None, width, 1, ContractionTile(lines, vectors, block_m, count, window=True, lanes=PIXELS))
+
+
+def along_groups(kernel: Kernel, machine: Machine) -> Schedule | None:
+    """A contraction whose rows are read through a window, with vectors along the groups of both operands."""
+    found = group_lanes(kernel)
+    if found is None or found.window.contraction.chain.panel > 4096:
+        return None
+    contraction = found.window.contraction
+    _, rows, columns, terms = contraction.extents
+    width = machine.lanes(contraction.reduce.dtype.bits)
+    while width > found.group.extent:
+        width //= 2
+    if columns >= FEW_COLUMNS or rows * columns > FEW_OUTPUTS * terms or width < 4:
+        return None
+    taps, vectors, count = groups_tile(found, width, machine)
+    while vectors > 1 and line_elements(found, 1, 1, vectors * width) * contraction.reduce.dtype.bytes > STRIP_BYTES:
+        vectors -= 1
+    lanes, channels = vectors * width, rows // found.tap_count
+    if line_elements(found, 1, 1, lanes) * contraction.reduce.dtype.bytes > MOST_STRIP_BYTES:
+        return None
+    items = -(-found.group.extent // lanes)
+    parts = next((n for n in range(1, channels + 1) if channels % n == 0 and n * items >= SHARED_ITEMS), channels)
+    tile = ContractionTile(taps, vectors, rows // parts, count, window=True, lanes=GROUPS)
+    return Schedule(None, width, 1, tile)
+
+
 def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     contraction = find(kernel)
     if contraction is None or not can_tile(kernel):
@@ -153,3 +210,7 @@ def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine:
     size = contraction.terms[1].dtype.bytes
     few = machine.tile_rows - 1 if columns * terms * size > machine.l2_bytes else FEW_TILES * tile.rows
     return apart * size > NEAR_TERMS and tile.block_m > few
+
+
+FORMS = (along_groups, along_pixels, windowed, tiled)
+"""Of contractions, in the order in which they are asked."""

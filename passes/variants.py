@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from passes.legality import refusal
-from passes.schedule import blocks, sizes, tiled, windowed
+from passes.schedule import FORMS, blocks, sizes
 from passes.vectors import along, axis_cost, choose
 from passes.windows import window
 from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
-from repro.ir.schedule import ContractionTile, Schedule
+from repro.ir.schedule import COLUMNS, ContractionTile, Schedule
 from repro.ir.work import operations
 from repro.machines import Machine
 
@@ -40,22 +40,34 @@ Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
 def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
     """Rows read through a window, packed or in place, columns packed or in place; where both are in place, rows as
-    items; no tiles for a small contraction."""
+    items; vectors along something else; no tiles for a small contraction."""
     tile = schedule.tile
     if tile is None:
         return
-    contraction, _ = _tiles(kernel, tile)
-    if contraction.in_place(tile.vectors * schedule.vector_width) is not None:
-        yield replace(schedule, tile=replace(tile, packs=not tile.packs))
-    if contraction.row_stride is not None and not tile.window:
-        yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
-        if contraction.in_place(tile.vectors * schedule.vector_width) is not None:
-            yield replace(schedule, tile=replace(tile, packs=False, rows_in_place=True, row_items=not tile.row_items))
-    for other in (windowed(kernel, machine), tiled(kernel, machine)):
-        if other is not None and other.tile is not None and other.tile.window != tile.window:
+    if tile.lanes == COLUMNS:
+        contraction, _ = _tiles(kernel, tile)
+        columns_in_place = contraction.in_place(tile.vectors * schedule.vector_width) is not None
+        if columns_in_place:
+            yield replace(schedule, tile=replace(tile, packs=not tile.packs))
+        if contraction.row_stride is not None and not tile.window:
+            yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
+            if columns_in_place:
+                items = replace(tile, packs=False, rows_in_place=True, row_items=not tile.row_items)
+                yield replace(schedule, tile=items)
+    for other in (form(kernel, machine) for form in FORMS):
+        if other is not None and other.tile is not None and _form(other.tile) != _form(tile):
             yield other
     if operations(kernel) <= SMALL:
         yield choose(kernel, machine)
+
+
+def _form(tile: ContractionTile) -> tuple[bool, str]:
+    return tile.window, tile.lanes
+
+
+def _along_columns(schedule: Schedule) -> ContractionTile | None:
+    """The tile, where vectors run along columns: of the other forms only the form is tried."""
+    return schedule.tile if schedule.tile is not None and schedule.tile.lanes == COLUMNS else None
 
 
 def _tiles(kernel: Kernel, tile: ContractionTile) -> tuple[Contraction, int]:
@@ -69,8 +81,8 @@ def _tiles(kernel: Kernel, tile: ContractionTile) -> tuple[Contraction, int]:
 
 
 def block_rows(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    if schedule.tile is not None:
-        tile = schedule.tile
+    tile = _along_columns(schedule)
+    if tile is not None:
         contraction, step = _tiles(kernel, tile)
         rows = contraction.extents[1]
         for most in BLOCK_ROWS:
@@ -79,8 +91,8 @@ def block_rows(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator
 
 
 def block_columns(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    if schedule.tile is not None:
-        tile = schedule.tile
+    tile = _along_columns(schedule)
+    if tile is not None:
         contraction, _ = _tiles(kernel, tile)
         columns, per_tile = contraction.extents[2], tile.vectors * schedule.vector_width
         for most in BLOCK_COLUMNS:
@@ -90,9 +102,9 @@ def block_columns(kernel: Kernel, machine: Machine, schedule: Schedule) -> Itera
 
 def register_tile(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
     """As many accumulators as the registers hold beside a row of b and one of a; and such that tiles are equal."""
-    if schedule.tile is None:
+    tile = _along_columns(schedule)
+    if tile is None:
         return
-    tile = schedule.tile
     _, rows, columns, _ = _tiles(kernel, tile)[0].extents
     for width in (schedule.vector_width, schedule.vector_width // 2):
         for vectors in range(1, 5):
@@ -105,9 +117,10 @@ def register_tile(kernel: Kernel, machine: Machine, schedule: Schedule) -> Itera
 
 
 def turn(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    if schedule.tile is not None:
+    tile = _along_columns(schedule)
+    if tile is not None:
         for terms in TURNS:
-            yield replace(schedule, tile=replace(schedule.tile, unroll=terms))
+            yield replace(schedule, tile=replace(tile, unroll=terms))
 
 
 def vector_axis(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:

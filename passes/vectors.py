@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from passes.phases import phases
 from passes.streams import burst
 from passes.sweeps import sweep
 from repro.ir import index as ix
@@ -63,6 +64,9 @@ def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
         axis = kernel.axes[position]
         chains = width * _vectors_at_once(kernel, axis, width, machine) if _long(kernel, axis) else width
         width = max(chains, burst(kernel, axis, machine))
+        apart = phases(kernel, axis)
+        while apart is not None and width < apart.count * machine.lanes(32) and 2 * width <= axis.extent:
+            width *= 2
     return _cut(kernel, position, width)
 
 

@@ -16,7 +16,7 @@ from itertools import product
 from passes.rename import rewritten
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
-from repro.ir.expressions import Affine, Apply, Axis, Const, Expr, Load, topological
+from repro.ir.expressions import Affine, Apply, Axis, Const, Expr, IndexOp, Load, topological
 from repro.ir.loops import Kernel, Store
 
 ROWS = 16
@@ -87,6 +87,9 @@ class Window:
 
 def window(kernel: Kernel, most_rows: int) -> Window | None:
     """The kernel's window, with at most about `most_rows` rows in a unit; None where no axes share places."""
+    if find(kernel) is None:
+        return None
+    kernel = ungrouped(kernel)
     found = find(kernel)
     if found is None or 0 in found.extents:
         return None
@@ -97,9 +100,29 @@ def window(kernel: Kernel, most_rows: int) -> Window | None:
     return None
 
 
+def whole_window(kernel: Kernel) -> Window | None:
+    """The kernel's window with all rows in one unit, and all terms from the first that shares places in another: of the
+    last two axes of the terms at most."""
+    if find(kernel) is None:
+        return None
+    kernel = ungrouped(kernel)
+    found = find(kernel)
+    if found is None or 0 in found.extents:
+        return None
+    for side in (0, 1) if found.absent_in is None else (found.absent_in,):
+        contraction = _turned(kernel, found, side)
+        axes = contraction.reduce.axes
+        pairs = _pairs(contraction, axes[-2:])
+        if pairs:
+            first = min(axes.index(pair[2]) for pair in pairs)
+            return _window(kernel, contraction, contraction.rows, pairs, (axes[:first], axes[first:]))
+    return None
+
+
 def _of_side(kernel: Kernel, found: Contraction, side: int, most_rows: int) -> Window | None:
     contraction = _turned(kernel, found, side)
-    pairs = _pairs(contraction)
+    units = _units(contraction)
+    pairs = _pairs(contraction, units[1])
     if not pairs:
         return None
     first = _first(contraction.rows, min(contraction.rows.index(pair[0]) for pair in pairs))
@@ -113,7 +136,7 @@ def _of_side(kernel: Kernel, found: Contraction, side: int, most_rows: int) -> W
             first = at + 1
             break
     kept = [pair for pair in pairs if pair[0] in contraction.rows[first:]]
-    return _window(kernel, contraction, contraction.rows[first:], kept) if kept else None
+    return _window(kernel, contraction, contraction.rows[first:], kept, units) if kept else None
 
 
 def _first(rows: tuple[Axis, ...], first: int) -> int:
@@ -135,6 +158,25 @@ def _turned(kernel: Kernel, found: Contraction, side: int) -> Contraction:
 
 def _of_part(kernel: Kernel, axis: Axis, inner: int, side: int, most_rows: int) -> Window | None:
     """The window of the kernel with the axis cut in two, the inner one of that extent."""
+    again = cut(kernel, axis, inner)
+    found = find(again)
+    return None if found is None else _of_side(again, found, side, most_rows)
+
+
+def ungrouped(kernel: Kernel) -> Kernel:
+    """A contraction with each axis of groups and their members, of which an index takes the group alone, cut in two:
+    then members are an axis of one operand."""
+    for expr in kernel.expressions:
+        if not isinstance(expr, IndexOp) or expr.op != "floordiv":
+            continue
+        axis = expr.children[0]
+        if isinstance(axis, Axis) and axis in kernel.axes and axis.extent % expr.divisor == 0:
+            return ungrouped(cut(kernel, axis, expr.divisor))
+    return kernel
+
+
+def cut(kernel: Kernel, axis: Axis, inner: int) -> Kernel:
+    """The kernel with an axis as two, the inner one of that extent."""
     fresh = 1 + max(each.number for each in kernel.expressions if isinstance(each, Axis))
     fresh = max(fresh, 1 + max(each.number for each in kernel.axes))
     outside, inside = ix.axis(fresh, axis.extent // inner), ix.axis(fresh + 1, inner)
@@ -145,9 +187,7 @@ def _of_part(kernel: Kernel, axis: Axis, inner: int, side: int, most_rows: int) 
         for offset, value in [rewritten([store.offset, store.value], whole)]
     )
     axes = tuple(each for one in kernel.axes for each in ((outside, inside) if one is axis else (one,)))
-    again = Kernel(kernel.buffers, kernel.scalars, axes, kernel.serial, stores)
-    found = find(again)
-    return None if found is None else _of_side(again, found, side, most_rows)
+    return Kernel(kernel.buffers, kernel.scalars, axes, kernel.serial, stores)
 
 
 # places ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,11 +196,11 @@ Pair = tuple[Axis, int, Axis, int]
 """A row axis and its step, a term axis and its step."""
 
 
-def _pairs(contraction: Contraction) -> list[Pair]:
-    """Which axes share places: each term axis of a whole unit with the row axis beside which it makes least steps."""
+def _pairs(contraction: Contraction, terms: Sequence[Axis]) -> list[Pair]:
+    """Which axes share places: each of those of the terms with the row axis beside which it makes least steps."""
     roots = _roots(contraction)
     found: list[Pair] = []
-    for term in reversed(_units(contraction)[1]):
+    for term in reversed(terms):
         left = [axis for axis in contraction.rows if axis not in [pair[0] for pair in found]]
         shared = [pair for row in left if (pair := _shared(roots, row, term)) is not None]
         if shared:
@@ -211,8 +251,14 @@ def _units(contraction: Contraction) -> tuple[tuple[Axis, ...], tuple[Axis, ...]
     return (), axes
 
 
-def _window(kernel: Kernel, contraction: Contraction, rows: tuple[Axis, ...], pairs: Sequence[Pair]) -> Window:
-    units, terms = _units(contraction)
+def _window(
+    kernel: Kernel,
+    contraction: Contraction,
+    rows: tuple[Axis, ...],
+    pairs: Sequence[Pair],
+    of_terms: tuple[tuple[Axis, ...], tuple[Axis, ...]],
+) -> Window:
+    units, terms = of_terms
     numbers = [each.number for each in (*kernel.expressions, *kernel.axes) if isinstance(each, Axis)]
     fresh, known, places = 1 + max(numbers), dict[Expr, Expr](), list[Place]()
     for row, row_step, term, term_step in pairs:

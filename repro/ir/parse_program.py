@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from repro.ir.loops import Kernel
 from repro.ir.program import Branch, Buffer, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
-from repro.ir.schedule import ContractionTile, Schedule
+from repro.ir.schedule import COLUMNS, LANES, ContractionTile, Schedule
 from repro.ir.types import BY_NAME
 
 
@@ -113,14 +113,16 @@ def parse_schedule(text: str) -> Schedule:
     tile = None
     if len(names) > 3:
         flags = dict(zip(names[6:], values[6:], strict=True))
+        lanes = flags.pop("lanes", COLUMNS)
         known = {"window": "1", "pack": "b", "rows": "place", "items": "rows"}
         if (
             names[3:6] != ["tile", "block", "turn"]
+            or lanes not in LANES
             or not flags.items() <= known.items()
-            or len(names) != 6 + len(flags)
+            or len(names) != 6 + len(flags) + (lanes != COLUMNS)
         ):
             raise ValueError(f"not a schedule: {text!r}")
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
         sizes = (int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
-        tile = ContractionTile(*sizes, *(name in flags for name in known))
+        tile = ContractionTile(*sizes, *(name in flags for name in known), lanes=lanes)
     return Schedule(axis, int(values[1]), int(values[2]), tile, inner, sweep)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+COLUMNS, PIXELS, GROUPS = LANES = ("columns", "pixels", "groups")
+"""What the vectors of a contraction run along."""
+
 
 @dataclass(frozen=True)
 class ContractionTile:
@@ -20,6 +23,11 @@ class ContractionTile:
     unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together.
     With `row_items`, where both are read in place, each row is a work item instead, and those that a thread has are one
     block, which is run a tile of columns after another.
+
+    `lanes` says what vectors run along: COLUMNS; PIXELS, the last axis of a window's rows, where a register tile is
+    `rows` lines of `vectors` vectors for each of `block_n` columns (passes/pixels.py); or GROUPS, an axis that both
+    operands have, where it is `rows` outputs for each of `vectors` vectors of groups (passes/group_lanes.py). A work
+    item of these has all columns.
     """
 
     rows: int
@@ -31,6 +39,7 @@ class ContractionTile:
     packs: bool = False
     rows_in_place: bool = False
     row_items: bool = False
+    lanes: str = COLUMNS
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,8 @@ class Schedule:
         if self.tile is None:
             return head
         t = self.tile
-        tail = (
-            " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place + " items=rows" * t.row_items
-        )
+        tail = " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place
+        tail += " items=rows" * t.row_items
+        if t.lanes != COLUMNS:
+            tail += f" lanes={t.lanes}"
         return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{tail}"

@@ -18,7 +18,7 @@ from passes.windows import window
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
-from repro.ir.schedule import ContractionTile, Schedule
+from repro.ir.schedule import COLUMNS, LANES, ContractionTile, Schedule
 from repro.ir.types import Array
 from repro.machines import AARCH64
 from tests.targets.native import HERE, differences, run_kernel, same
@@ -62,6 +62,11 @@ def schedules(draw: st.DrawFn, kernel: Kernel) -> Schedule:
         rows, vectors, unroll = draw(st.integers(1, 9)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
         block_m, block_n = draw(sizes), draw(sizes)
         windowed = window(kernel, block_m) is not None and draw(st.booleans())
+        lanes = draw(st.sampled_from(LANES))
+        other = ContractionTile(rows, vectors, block_m, block_n, window=True, lanes=lanes)
+        along = Schedule(None, draw(st.sampled_from([2, 4, 8, 16])), 1, other)
+        if lanes != COLUMNS and refusal(kernel, along) is None:
+            return along
         packs, in_place, row_items = (draw(st.booleans()) for _ in range(3))
         tile = ContractionTile(rows, vectors, block_m, block_n, unroll, windowed, packs, in_place, row_items)
         return Schedule(None, draw(st.sampled_from([2, 4, 8, 16])), 1, tile)

@@ -89,16 +89,19 @@ SKINNY = (
 # ── convolutions ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _convolution(name: str, channels: int, outputs: int, image: int, size: int, stride: int) -> Sequence[Workload]:
-    """Forward, input gradient and weight gradient of a batch of 32."""
+def _convolution(
+    name: str, channels: int, outputs: int, image: int, size: int, stride: int, groups: int = 1, batch: int = 32
+) -> Sequence[Workload]:
+    """Forward, input gradient and weight gradient."""
     pad, out = size // 2, image // stride
-    attributes = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
-    x, w, y = (32, channels, image, image), (outputs, channels, size, size), (32, outputs, out, out)
+    attributes = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "group": groups}
+    x, y = (batch, channels, image, image), (batch, outputs, out, out)
+    w = (outputs, channels // groups, size, size)
 
     def forward(a: Any, b: Any) -> Any:
         import torch.nn.functional as f
 
-        return f.conv2d(a, b, None, stride, pad)
+        return f.conv2d(a, b, None, stride, pad, 1, groups)
 
     def gradient(which: int) -> Callable[..., Any]:
         def run(dy: Any, a: Any, b: Any) -> Any:
@@ -106,7 +109,7 @@ def _convolution(name: str, channels: int, outputs: int, image: int, size: int, 
 
             mask = [which == 0, which == 1, False]
             both = [[number] * 2 for number in (stride, pad, 1, 0)]
-            made = torch.ops.aten.convolution_backward(dy, a, b, None, *both[:3], False, both[3], 1, mask)
+            made = torch.ops.aten.convolution_backward(dy, a, b, None, *both[:3], False, both[3], groups, mask)
             return made[which]
 
         return run
@@ -131,6 +134,11 @@ CONVOLUTIONS = (
     *_convolution("3x3x256", 256, 256, 8, 3, 1),
     *_convolution("3x3x128s2", 64, 128, 32, 3, 2),
     *_convolution("1x1x128", 64, 128, 32, 1, 1),
+    *_convolution("dw3x3x256", 256, 256, 14, 3, 1, 256),
+    *_convolution("dw3x3x144s2", 144, 144, 56, 3, 2, 144, 8),
+    *_convolution("dw7x7x384", 384, 384, 14, 7, 1, 384),
+    *_convolution("g32x3x3x128", 128, 128, 28, 3, 1, 32, 8),
+    *_convolution("g32x3x3x512", 512, 512, 14, 3, 1, 32, 8),
 )
 
 # ── rows, elements, sums ────────────────────────────────────────────────────────────────────────────

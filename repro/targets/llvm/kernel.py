@@ -11,16 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from passes.phases import Phases, phases
 from passes.streams import streamed
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes, reads_its_output
 from repro.ir.expressions import Axis, Expr, Load, Reduce
 from repro.ir.loops import Kernel, Store
-from repro.ir.schedule import Schedule
+from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
 from repro.ir.types import I64
 from repro.machines import Machine
-from repro.targets.llvm import contraction, reductions, row_items, scalars
+from repro.targets.llvm import contraction, reductions, row_items, scalars, tables
 from repro.targets.llvm.body import LINE_BYTES, Body, Scope
+from repro.targets.llvm.group_lanes import GroupItem
+from repro.targets.llvm.pixels import PixelItem
 from repro.targets.llvm.sweeps import Layout, Sweep
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of
@@ -30,6 +33,8 @@ from repro.targets.llvm.windows import WindowItem
 AHEAD_BYTES = 8 << 10
 """Of all rows that are asked for ahead, a quarter of the nearest cache: more push out what was asked for before (a
 norm's gradient, which reads three rows, took 1.4 times as long with five of each on their way as with one)."""
+KINDS: dict[str, type[contraction.Item]] = {COLUMNS: WindowItem, PIXELS: PixelItem, GROUPS: GroupItem}
+"""The code of an item whose rows are read through a window, by what vectors run along."""
 
 
 def symbol(kernel: Kernel) -> str:
@@ -63,7 +68,7 @@ def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
         elif shape.window is None:
             contraction.emit(f, kernel, shape, machine, contraction.Item)
         else:
-            contraction.emit(f, shape.window.kernel, shape, machine, WindowItem)
+            contraction.emit(f, shape.window.kernel, shape, machine, KINDS[schedule.tile.lanes])
     elif work_items(kernel, schedule):
         _emit_items(f, kernel, schedule, machine)
     f.line("ret void")
@@ -128,6 +133,11 @@ class Items:
         self.grid, self.schedule, self.width = Grid(kernel, schedule), schedule, schedule.vector_width
         self.repeatable = kernel.serial == 0 and not reads_its_output(kernel)
         """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
+        self.phases = None if self.grid.vector is None else phases(kernel, self.grid.vector)
+        if self.phases is not None and self.width % self.phases.count == 0 and self.grid.block % self.phases.count == 0:
+            self.roots = [*(store.offset for store in kernel.stores), *(v for each in self.phases.values for v in each)]
+        else:
+            self.phases = None
         if self._by_rows():
             body.ahead = (self.grid.outer[-1], self._rows_ahead())
         self.streamed = streamed(kernel, body.machine)
@@ -209,6 +219,9 @@ class Items:
         begin = integer(0) if self.grid.blocks == 1 else f.scaled(block, size)
         end = self._end(begin, axis.extent)
         even = axis.extent % width == 0 and size % width == 0
+        if self.phases is not None:
+            self._along_phases(self.phases, begin, end, scope)
+            return
         if width > 1 and axis.extent >= width and (even or self.repeatable):
             last = integer(axis.extent - width)
             f.loop(begin, end, width, (), lambda at, _: self.lanes(at if even else _least(f, at, last), scope))
@@ -219,6 +232,40 @@ class Items:
             middle = f.add(begin, f.let(f"and i64 {span.text}, {-width}", I64))
             f.loop(begin, middle, width, (), lambda at, _: self.lanes(at, scope))
         f.loop(middle, end, 1, (), lambda at, _: self.single(at, scope))
+
+    def _along_phases(self, apart: Phases, begin: Val, end: Val, scope: Scope) -> None:
+        """Vectors of each remainder, put together; the last ones reach back as far as remainders allow, behind them
+        stand fewer elements than there are remainders."""
+        f, width = self.f, self.width
+        span = f.let(f"sub i64 {end.text}, {begin.text}", I64)
+        enough = scalars.compare(f, "ge", span, integer(width))
+
+        def vectors() -> Sequence[Val]:
+            whole = f.scaled(_quotient(f, span, apart.count), apart.count)
+            last = f.add(begin, f.let(f"sub i64 {whole.text}, {width}", I64))
+            middle = f.add(last, integer(width))
+            f.loop(begin, middle, width, (), lambda at, _: self._together(apart, _least(f, at, last), scope))
+            f.loop(middle, end, 1, (), lambda at, _: self.single(at, scope))
+            return ()
+
+        def singles() -> Sequence[Val]:
+            f.loop(begin, end, 1, (), lambda at, _: self.single(at, scope))
+            return ()
+
+        f.either(enough, vectors, singles)
+
+    def _together(self, apart: Phases, at: Val, scope: Scope) -> Sequence[Val]:
+        f, axis, lanes = self.f, self.grid.vector, self.width // apart.count
+        assert axis is not None
+        first = _quotient(f, at, apart.count)
+        numbers = f.add(f.splat(first, lanes), f.lanes(lanes))
+        inner = Scope(scope, {apart.quotient: numbers}, lanes, ((apart.quotient,), first))
+        every = [[f.splat(self.body.value(value, inner), lanes) for value in values] for values in apart.values]
+        beside = Scope(scope, {axis: f.add(f.splat(at, self.width), f.lanes(self.width))}, self.width, ((axis,), at))
+        for number, store in enumerate(self.kernel.stores):
+            value = tables.interleaved(f, [values[number] for values in every])
+            self.body.store(store.buffer, store.offset, value, None, beside, self._streamed(store))
+        return ()
 
     def _end(self, begin: Val, extent: int) -> Val:
         if self.grid.blocks == 1:

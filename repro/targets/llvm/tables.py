@@ -105,3 +105,11 @@ def _pair(f: Function, a: Val, b: Val) -> Val:
     mask = ", ".join(f"i32 {lane}" for lane in range(width))
     text = f"shufflevector {a.typed}, {vector(element(b.dtype), b.width)} {b.text}, <{width} x i32> <{mask}>"
     return f.let(text, a.dtype, width)
+
+
+def interleaved(f: Function, parts: Sequence[Val]) -> Val:
+    """The lanes of vectors of one width in turn: the first of each, then the second of each."""
+    lanes, whole = parts[0].width, joined(f, list(parts))
+    picks = ", ".join(f"i32 {part * lanes + lane}" for lane in range(lanes) for part in range(len(parts)))
+    text = f"shufflevector {whole.typed}, {whole.type} poison, <{whole.width} x i32> <{picks}>"
+    return f.let(text, whole.dtype, whole.width)

@@ -6,11 +6,15 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from passes.group_lanes import GroupLanes, group_lanes, strip
+from passes.pixels import Pixels, pixels, starts
 from passes.windows import Window, window
 from repro.errors import InternalError
+from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
+from repro.ir.expressions import Load
 from repro.ir.loops import Kernel
-from repro.ir.schedule import ContractionTile, Schedule
+from repro.ir.schedule import GROUPS, PIXELS, ContractionTile, Schedule
 from repro.machines.machine import BUSY
 
 ROW_PADDING = 16
@@ -184,6 +188,173 @@ class Shape:
         return sum(-(-area * size // 64) * 64 for area in self.areas)
 
 
+@dataclass(frozen=True)
+class PixelShape(Shape):
+    """Sizes where vectors run along the pixels of a window (passes/pixels.py): an item has all columns."""
+
+    pixels: Pixels | None = None
+
+    @property
+    def found(self) -> Pixels:
+        assert self.pixels is not None
+        return self.pixels
+
+    @property
+    def blocks(self) -> tuple[int, int, int]:
+        batch, rows, _, _ = self.contraction.extents
+        return batch, -(-rows // self.tile.block_m), 1
+
+    @property
+    def pitch(self) -> int:
+        """Elements of a line's places of one remainder modulo the step: whole vectors."""
+        return -(-self.found.lane.axis.extent // (self.found.step * self.width)) * self.width
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of the last place: between pixels."""
+        found = self.found
+        extents = [self.row_units, self.term_units, *(place.axis.extent for place in found.window.places[:-1])]
+        line = found.step * self.pitch
+        return (*(math.prod(extents[at + 1 :]) * line for at in range(len(extents))), 1)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where a line's vectors begin."""
+        return starts(self.found.length, self.width)
+
+    @property
+    def whole_vectors(self) -> bool:
+        return self.found.length >= self.width
+
+    @property
+    def compact(self) -> bool:
+        """Whether totals of lines shorter than a vector lie side by side: each line overwrites what the one before
+        has too much."""
+        return self.panels == 1 and not self.whole_vectors
+
+    @property
+    def lines_per_unit(self) -> int:
+        return self.found.window.rows_per_unit // self.found.length
+
+    @property
+    def totals_line(self) -> int:
+        """Elements between the totals of neighbouring lines."""
+        return self.found.length if self.compact else len(self.starts) * self.width
+
+    @property
+    def totals_unit(self) -> int:
+        """Elements between the totals of neighbouring row units."""
+        return self.lines_per_unit * self.totals_line + self.width * self.compact
+
+    @property
+    def weights(self) -> int:
+        """Elements between packed columns."""
+        return -(-self.panel // self.width) * self.width
+
+    @cached_property
+    def in_place(self) -> Load | None:
+        """The columns' load, where the distances between its terms are known: then it is read where it lies."""
+        term = self.contraction.terms[1]
+        if not isinstance(term, Load) or term.when is not None:
+            return None
+        known = all(ix.coefficient(term.offset, axis) is not None for axis in self.contraction.reduce.axes)
+        return term if known else None
+
+    @property
+    def areas(self) -> tuple[int, int, int, int]:
+        columns = self.contraction.extents[2]
+        packed = 0 if self.in_place is not None else columns * self.weights
+        totals = columns * self.row_units * self.totals_unit
+        return self.row_units * self.strides[0] + self.width, packed, totals, totals * self.nested
+
+
+@dataclass(frozen=True)
+class GroupShape(Shape):
+    """Sizes where vectors run along groups (passes/group_lanes.py): an item has all taps and columns of some groups,
+    and some channels."""
+
+    groups: GroupLanes | None = None
+
+    @property
+    def found(self) -> GroupLanes:
+        assert self.groups is not None
+        return self.groups
+
+    @property
+    def lanes(self) -> int:
+        return self.tile.vectors * self.width
+
+    @property
+    def lane_blocks(self) -> int:
+        return -(-self.found.group.extent // self.lanes)
+
+    @property
+    def blocks(self) -> tuple[int, int, int]:
+        batch, rows, _, _ = self.contraction.extents
+        return batch, -(-rows // self.tile.block_m), 1
+
+    @property
+    def items(self) -> int:
+        return math.prod(self.blocks) * self.lane_blocks
+
+    @property
+    def channels(self) -> int:
+        """Of a block."""
+        return self.tile.block_m // self.found.tap_count
+
+    @cached_property
+    def strip_lines(self) -> int:
+        return strip(self.found, self.channels, self.lanes, self.contraction.reduce.dtype.bytes)
+
+    @property
+    def panel_lines(self) -> int:
+        """Lines of the picture that a panel holds."""
+        return self.panel // self.found.pixel.extent
+
+    @property
+    def window_strides(self) -> tuple[int, int, int]:
+        """Elements between channels, lines of places and places."""
+        line = self.found.along.axis.extent * self.lanes
+        return self.found.places(self.strip_lines) * line, line, self.lanes
+
+    @property
+    def column_elements(self) -> int:
+        """Elements of a strip between columns."""
+        return self.strip_lines * self.found.pixel.extent * self.lanes
+
+    @property
+    def areas(self) -> tuple[int, int, int, int]:
+        """The window, the columns, and twice the outputs: totals, and what the strips of a panel came to so far, with
+        the sums of blocks of panels behind."""
+        columns, over = self.contraction.extents[2], self.width * self.lanes
+        outputs = self.tile.block_m * columns * self.lanes
+        window = self.channels * self.window_strides[0] + over
+        return window, columns * self.column_elements + over, 2 * outputs, outputs * self.nested
+
+
+def _group_shape(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> GroupShape:
+    found = group_lanes(kernel)
+    if found is None:
+        raise InternalError(f"a tile that the kernel has not: {schedule.text}")
+    _, rows, columns, _ = found.window.contraction.extents
+    block_m = min(max(tile.block_m // found.tap_count, 1) * found.tap_count, rows)
+    fitted = replace(tile, rows=min(tile.rows, found.tap_count), block_m=block_m, block_n=min(tile.block_n, columns))
+    return GroupShape(found.window.contraction, fitted, schedule.vector_width, found.window, found)
+
+
+def _pixel_shape(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> PixelShape:
+    found = pixels(kernel, tile.block_m)
+    if found is None:
+        raise InternalError(f"a tile that the kernel has not: {schedule.text}")
+    unit, (_, rows, columns, _) = found.window.rows_per_unit, found.window.contraction.extents
+    block_m = min(max(tile.block_m // unit, 1) * unit, rows)
+    vectors = min(tile.vectors, len(starts(found.length, schedule.vector_width)))
+    fitted = replace(
+        tile, rows=min(tile.rows, found.lines), vectors=vectors, block_m=block_m, block_n=min(tile.block_n, columns)
+    )
+    return PixelShape(found.window.contraction, fitted, schedule.vector_width, found.window, found)
+
+
 def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
     """The schedule's sizes, fitted: blocks are whole tiles, and no larger than the contraction."""
     tile = schedule.tile
@@ -191,6 +362,10 @@ def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
         raise InternalError("a tile for a kernel that is no contraction")
     if schedule.vector_width < 2:
         raise InternalError(f"register tiles of width {schedule.vector_width}")
+    if tile.lanes == PIXELS:
+        return _pixel_shape(kernel, schedule, tile)
+    if tile.lanes == GROUPS:
+        return _group_shape(kernel, schedule, tile)
     found = window(kernel, tile.block_m) if tile.window else None
     contraction = find(kernel) if found is None else found.contraction
     if contraction is None or (tile.window and found is None):
