@@ -61,6 +61,10 @@ class Machine:
         """Elements of that width in a vector register."""
         return max(1, self.vector_bits // bits)
 
+    def has_register_of(self, bits: int) -> bool:
+        """Whether that many are a whole vector register, of those of 128 bits and more up to the widest."""
+        return bits in (128, 256, 512) and bits <= self.vector_bits
+
     @cached_property
     def digest(self) -> str:
         """sha256 (hex) over every field, in order."""

@@ -17,6 +17,7 @@ from repro.ir.types import F32, F64, I32, TensorType
 from repro.machines import Machine
 from repro.ops import add, slice_, transpose
 from repro.ops.record import evaluate
+from repro.targets.llvm.meetings import rows_of
 from repro.targets.llvm.turning import crossed
 from tests.targets.native import HERE, executable
 
@@ -83,3 +84,13 @@ def test_what_is_no_square_is_left_alone() -> None:
     for kind in (TensorType(F64, (64, 64)), TensorType(F32, (64, 7)), TensorType(F32, (15, 64))):
         graph = Graph((kind,), (transpose(argument(0, kind), (1, 0)),))
         assert crossed(lower(graph).kernels[0], along) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_squares_are_no_rows_of_their_vector_axis(name: str) -> None:
+    """Threads that share squares out have rows alone of an axis outside them."""
+    outside = {"integers in batches": 3, "channels last": 2, "an axis between": 5}
+    _, program = _kernel(name)
+    (kernel,) = program.kernels
+    found = rows_of(kernel, schedule(kernel, HERE[0]))
+    assert (None if found is None else found.count) == outside.get(name)

@@ -14,7 +14,8 @@ from repro.ir.expressions import Chain, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import F32
-from repro.machines import X86_64_V3, X86_64_V4
+from repro.machines import CPUS, X86_64_V3, X86_64_V4, Machine
+from repro.targets import cpu
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import toolchain
 from tests.targets.test_contraction_tiles import MACHINES, check, convolution
@@ -106,3 +107,13 @@ def test_totals_stay_in_registers(machine, size: int, stride: int) -> None:
         line for block in blocks for line in block.splitlines() if re.search(r"\(%rsp.*[yz]mm|[yz]mm.*\(%rsp", line)
     ]
     assert moved == []
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_vectors_that_are_no_register_compile_too(machine: Machine, width: int) -> None:
+    """Wider ones are several registers, narrower ones a part of one; LLVM would end the process over an operand of
+    assembly that is neither."""
+    kernel = forward(16, 32)
+    chosen = Schedule(None, width, 1, ContractionTile(4, 3, 256, 32, window=True))
+    assert cpu.compile_kernel(kernel, chosen, machine)

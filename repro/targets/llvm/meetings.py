@@ -62,8 +62,8 @@ def _outermost(kernel: Kernel, schedule: Schedule) -> tuple[Axis, int] | None:
     if outer:
         return outer[0], 1
     vector, width = grid.vector, schedule.vector_width
-    if vector is None or schedule.sweep or vector.extent % grid.block or grid.block % width:
-        return None  # a block's last vector may reach into the next one
+    if vector is None or grid.across is not None or schedule.sweep or vector.extent % grid.block or grid.block % width:
+        return None  # squares lie across rows; a block's last vector may reach into the next one
     return vector, grid.block
 
 

@@ -345,7 +345,9 @@ class WindowItem(Item):
 
     def _afresh(self, totals: Sequence[Val]) -> str:
         """The window, to be read for a term behind the one before: behind its last row's products."""
-        return self.f.anew(self.a, totals[-self.tile.vectors :], self.body.machine.vector_constraint)
+        machine = self.body.machine
+        last = [each for each in totals[-self.tile.vectors :] if machine.has_register_of(each.dtype.bits * each.width)]
+        return self.f.anew(self.a, last, machine.vector_constraint)
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
