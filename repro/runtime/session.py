@@ -13,6 +13,7 @@ from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.ir.work import program_operations
 from repro.runtime.buffers import Buffers, aligned
+from repro.runtime.crew import Crew
 from repro.runtime.threads import Pool
 from repro.targets.cpu import Code
 from repro.targets.llvm.program import (
@@ -47,10 +48,13 @@ class CpuExecutable:
         self._profile = profile
         if profile is not None:
             self._context[PROFILE : PROFILE + 8].view(np.uint64)[0] = profile.ctypes.data
-        self._inline = threads == 1 and program_operations(program) <= OPERATIONS_BETWEEN_STOPS
-        """Such a run ends before anybody could miss Ctrl-C: it needs no thread beside the caller's."""
+        self._inline = program_operations(program) <= threads * OPERATIONS_BETWEEN_STOPS
+        """Such a run ends before anybody could miss Ctrl-C: the caller's thread is one of those that run it."""
+        self._crew = Crew(code, self._context.ctypes.data, threads) if self._inline and threads > 1 else None
         self._pool = Pool(0 if self._inline else threads)
-        weakref.finalize(self, self._pool.close).atexit = False  # an executable that is forgotten ends its threads
+        for others in (self._crew, self._pool):
+            if others is not None:
+                weakref.finalize(self, others.close).atexit = False  # a forgotten executable ends its threads
 
     def bind_parameter(self, position: int, value: Array) -> None:
         """Read a parameter from an array that nobody will change; it is not copied if it lies as code needs it."""
@@ -95,7 +99,9 @@ class CpuExecutable:
     def _enter(self) -> None:
         self._context[:BUFFERS] = 0  # what threads tell each other in one run
         context = self._address
-        if self._inline:
+        if self._crew is not None:
+            self._crew.run()
+        elif self._inline:
             self._thread(context, 0)
         else:
             self._pool.run(lambda thread: self._thread(context, thread), self._stop)
@@ -107,4 +113,6 @@ class CpuExecutable:
         self._context[STOP : STOP + 4].view(np.int32)[0] = 1
 
     def close(self) -> None:
-        self._pool.close()
+        for others in (self._crew, self._pool):
+            if others is not None:
+                others.close()

@@ -10,6 +10,11 @@ from queue import SimpleQueue
 from repro.errors import ReproError
 
 
+def other_process() -> ReproError:
+    found = "this process was forked from the one that opened it, and has none of its threads"
+    return ReproError("the session is another process's", found=found, next="open a session in each process")
+
+
 class Pool:
     """`threads` workers; `run` gives each its number and waits. The caller stays out of native code, so that
     it can still take a Ctrl-C; it then calls `stop` and waits for the workers to notice."""
@@ -38,8 +43,7 @@ class Pool:
     def run(self, job: Callable[[int], None], stop: Callable[[], None]) -> None:
         """Every worker runs `job(number)`. Raises what one of them raised, and ReproError in a forked process."""
         if os.getpid() != self._process:
-            found = "this process was forked from the one that opened it, and has none of its threads"
-            raise ReproError("the session is another process's", found=found, next="open a session in each process")
+            raise other_process()
         for queue in self._jobs:
             queue.put(job)
         left, failure = self.threads, None

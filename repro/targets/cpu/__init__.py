@@ -9,7 +9,18 @@ Compiling is a pure function of its arguments and the toolchain, so any process 
 travels as its text. Objects are position independent ELF and need the C library alone, so they also link statically.
 """
 
-from repro.targets.cpu.code import Code, compile_kernel, compile_program, load, scratch_bytes
+from repro.targets.cpu.code import (
+    Code,
+    CrewFunction,
+    compile_kernel,
+    compile_program,
+    crew_function,
+    load,
+    scratch_bytes,
+)
 from repro.targets.cpu.host import best_machine, runs_here
 
-__all__ = ["Code", "best_machine", "compile_kernel", "compile_program", "load", "runs_here", "scratch_bytes"]
+__all__ = [
+    "Code", "CrewFunction", "best_machine", "compile_kernel", "compile_program", "crew_function", "load", "runs_here",
+    "scratch_bytes",
+]  # fmt: skip

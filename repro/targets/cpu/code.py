@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from repro.ir.loops import Kernel
 from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.machines import Machine
+from repro.targets.llvm import crew, toolchain
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import program as programs
-from repro.targets.llvm import toolchain
 
 
 def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -> bytes:
@@ -38,10 +39,27 @@ class Code:
     def __init__(self, objects: Sequence[bytes]) -> None:
         self._loaded = toolchain.Loaded(objects, programs.SYMBOL)
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.enter = prototype(self._loaded.address)
+        self.address = self._loaded.address
+        self.enter = prototype(self.address)
         """enter(context, thread, threads): releases the interpreter's lock while it runs."""
 
 
 def load(objects: Sequence[bytes]) -> Code:
     """A program's object and those of its kernels, linked in this process. Only objects that we built may come here."""
     return Code(objects)
+
+
+class CrewFunction:
+    """The function of llvm/crew.py, loaded; it releases the interpreter's lock while it runs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._loaded = toolchain.Loaded([toolchain.object_code(crew.emit(machine), machine)], crew.SYMBOL)
+        pointers, numbers = [ctypes.c_void_p] * 3, [ctypes.c_int64] * 2
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, *pointers, *numbers)(self._loaded.address)
+        self.call: Callable[..., int] = function
+
+
+@cache
+def crew_function(machine: Machine) -> CrewFunction:
+    """`repro_crew` in this process."""
+    return CrewFunction(machine)

@@ -20,6 +20,7 @@ from repro.machines import Machine
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.meetings import Meetings, Place
 from repro.targets.llvm.text import Function, Val, integer
+from repro.targets.llvm.waiting import DECLARED, SPINS, waiting
 
 SYMBOL = "repro_program"
 
@@ -37,15 +38,8 @@ OPERATIONS_BETWEEN_STOPS = 1 << 28
 STEPS_OF_A_FUNCTION = 32
 """A longer sequence is cut: LLVM takes longer for each step the longer a function is."""
 
-_SPINS = 4000
 _THREAD_TIME = 3
 """CLOCK_THREAD_CPUTIME_ID of clock_gettime(2)."""
-_FUTEX = {"x86_64": 202, "aarch64": 98}
-_PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
-_DECLARE_PAUSE = {
-    "x86_64": "declare void @llvm.x86.sse2.pause()",
-    "aarch64": "declare void @llvm.aarch64.hint(i32)",
-}
 _FLOAT_MODE = {
     "x86_64": (
         "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
@@ -82,7 +76,7 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     body = [f"define i32 @{SYMBOL}({_PARAMETERS}) {machine.attributes} {{", "entry:", *f.entry, *f.lines, "}"]
     parts = [line for part in steps.parts for line in part.definition(machine)]
     declared = dict.fromkeys([*f.declared, *(line for part in steps.parts for line in part.f.declared)])
-    head = [f'target triple = "{machine.triple}"', declarations, *declared, _barrier(architecture, machine)]
+    head = [f'target triple = "{machine.triple}"', declarations, *declared, _barrier(machine)]
     return "\n".join([*head, *parts, *body]) + "\n"
 
 
@@ -405,12 +399,12 @@ def _field(f: Function, offset: int) -> str:
     return f.let(f"getelementptr inbounds i8, ptr %context, i64 {offset}", I64).text
 
 
-def _barrier(architecture: str, machine: Machine) -> str:
+def _barrier(machine: Machine) -> str:
     """All threads meet; the last to come decides whether to stop. Spins briefly, then parks in the kernel."""
-    futex = _FUTEX[architecture]
+    how = waiting(machine)
     return f"""\
-{_DECLARE_PAUSE[architecture]}
-declare i64 @syscall(i64, ...)
+{how.declared}
+{DECLARED}
 define internal i1 @barrier(ptr %context, i64 %threads) noinline {machine.attributes} {{
 entry:
   %stop = getelementptr i8, ptr %context, i64 {STOP}
@@ -442,7 +436,7 @@ release:
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %wake, label %done
 wake:
-  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %generation, i64 129, i64 2147483647, i64 0, i64 0, i64 0)
+  %woken = {how.wake("%generation", 2147483647)}
   br label %done
 spin:
   %turn = phi i32 [ 0, %meet ], [ %more, %again ]
@@ -450,14 +444,14 @@ spin:
   %moved = icmp ne i32 %seen, %now
   br i1 %moved, label %done, label %again
 again:
-  {_PAUSE[architecture]}
+  {how.pause}
   %more = add i32 %turn, 1
-  %tired = icmp ugt i32 %more, {_SPINS}
+  %tired = icmp ugt i32 %more, {SPINS}
   br i1 %tired, label %park, label %spin
 park:
   %value = zext i32 %now to i64
   %entering = atomicrmw add ptr %parked, i32 1 seq_cst
-  %slept = call i64 (i64, ...) @syscall(i64 {futex}, ptr %generation, i64 128, i64 %value, i64 0, i64 0, i64 0)
+  %slept = {how.wait("%generation", "%value")}
   %leaving = atomicrmw sub ptr %parked, i32 1 seq_cst
   %after = load atomic i32, ptr %generation acquire, align 4
   %free = icmp ne i32 %after, %now
