@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import threading
 
@@ -12,6 +14,8 @@ from repro.ir.types import Array
 from repro.runtime.threads import other_process
 from repro.targets.cpu import Code, CrewFunction, best_machine, crew_function
 from repro.targets.llvm.crew import END, LEAD, SERVE, SLOT_BYTES
+
+_C = ctypes.CDLL(None)
 
 
 def _serve(native: CrewFunction, slots: Array, words: tuple[int, ...]) -> None:
@@ -32,16 +36,31 @@ class Crew:
         raw = np.zeros((threads + 1) * SLOT_BYTES, np.uint8)
         self._slots = raw[-raw.ctypes.data % SLOT_BYTES :]
         self._program, self._threads = (self._slots.ctypes.data, code.address, context), threads
+        self._others: list[threading.Thread] = []
         for number in range(1, threads):
-            words = (SERVE, *self._program, number, threads)
-            life = (self._native, self._slots, words)
-            threading.Thread(target=_serve, args=life, name=f"repro-crew-{number}", daemon=True).start()
+            life = (self._native, self._slots, (SERVE, *self._program, number, threads))
+            self._others.append(threading.Thread(target=_serve, args=life, name=f"repro-crew-{number}", daemon=True))
+            self._others[-1].start()
+        self._processors, self._here = os.sched_getaffinity(0), -1
 
     def run(self) -> None:
         """One run of the program. Raises ReproError in a forked process."""
         if os.getpid() != self._process:
             raise other_process()
+        if len(self._processors) == self._threads:
+            self._keep_apart()
         self._native.call(LEAD, *self._program, 0, self._threads)
+
+    def _keep_apart(self) -> None:
+        """Each thread has a processor of its own beside the caller's: one that wakes on the caller's would wait for it
+        and it for that one, as on hosts where other libraries' threads spin on the rest."""
+        here = _C.sched_getcpu()
+        if here != self._here and here in self._processors:
+            for other, processor in zip(self._others, sorted(self._processors - {here}), strict=True):
+                if other.native_id is not None:
+                    with contextlib.suppress(OSError):  # processors may have been taken away since
+                        os.sched_setaffinity(other.native_id, {processor})
+            self._here = here
 
     def close(self) -> None:
         """The others leave; the crew does not run again."""
