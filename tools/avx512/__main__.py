@@ -21,8 +21,8 @@ from tools.avx512.recording import Job, Recorder
 TESTS = [
     f"tests/targets/test_{name}.py"
     for name in (
-        "contraction_tiles", "window_tiles", "grouped_convolutions", "reduction_orders", "sweeps", "rows_ahead", "turning",
-        "native_programs", "random_graphs", "scalar_bits", "program_parts",
+        "contraction_tiles", "window_tiles", "grouped_convolutions", "reduction_orders", "sweeps", "rows_ahead",
+        "turning", "native_programs", "random_graphs", "scalar_bits", "program_parts",
     )
 ]  # fmt: skip
 
