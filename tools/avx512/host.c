@@ -89,16 +89,17 @@ static unsigned char *part_of(unsigned char *area, int number, int part) {
     return part == 1 ? area + 576 + number * 16 : area + 1152 + number * 32 + (part - 2) * 16;
 }
 
-/* Bochs 2.7 refuses VGATHERQPS and VSCATTERQPS of eight indices (EVEX.512.66.0F38.W0 93 and A3, Intel's manual, volume
-   2): these two are carried out here. Whatever else it refuses is reported. */
+/* Bochs 2.7 refuses gathers and scatters by eight indices of 64 bits (VGATHERQPS and its like: EVEX.512.66.0F38 91, 93,
+   A1 and A3, W1 of 64-bit elements; Intel's manual, volume 2): they are carried out here. Whatever else it refuses is
+   reported. */
 static void refused(int signal, siginfo_t *info, void *given) {
     static const int registers[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                                       REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
     ucontext_t *machine = given;
     greg_t *general = machine->uc_mcontext.gregs;
     unsigned char *code = (unsigned char *)general[REG_RIP], *area = (unsigned char *)machine->uc_mcontext.fpregs;
-    int gather = code[4] == 0x93, known = gather || code[4] == 0xA3;
-    int evex = code[0] == 0x62 && (code[1] & 3) == 2 && !(code[2] & 0x80) && (code[3] & 0x60) == 0x40;
+    int gather = (code[4] & 0xFD) == 0x91, known = gather || (code[4] & 0xFD) == 0xA1, width = code[2] & 0x80 ? 8 : 4;
+    int evex = code[0] == 0x62 && (code[1] & 3) == 2 && (code[3] & 0x60) == 0x40;
     (void)signal, (void)info;
     if (!evex || !known || (code[5] & 7) != 4 || code[5] >= 0xC0) {
         printf("\nrefused:");
@@ -113,7 +114,7 @@ static void refused(int signal, siginfo_t *info, void *given) {
     int base = (code[6] & 7) | !(code[1] & 0x20) << 3;
     int64_t displacement = 0;
     if (mode == 1) {
-        displacement = 4 * (int64_t)(int8_t)code[7];
+        displacement = width * (int64_t)(int8_t)code[7];
         length = 8;
     } else if (mode == 2 || no_base) {
         int32_t stored;
@@ -127,11 +128,11 @@ static void refused(int signal, siginfo_t *info, void *given) {
         int64_t offset;
         memcpy(&offset, part_of(area, index, lane / 2) + 8 * (lane % 2), 8);
         char *element = (char *)(from + ((uint64_t)offset << scale) + displacement);
-        unsigned char *held = part_of(area, vector, lane / 4) + 4 * (lane % 4);
-        memcpy(gather ? (void *)held : element, gather ? element : (void *)held, 4);
+        unsigned char *held = part_of(area, vector, lane * width / 16) + lane * width % 16;
+        memcpy(gather ? (void *)held : element, gather ? element : (void *)held, width);
     }
     *mask = 0;
-    if (gather) memset(part_of(area, vector, 2), 0, 16), memset(part_of(area, vector, 3), 0, 16);
+    if (gather && width == 4) memset(part_of(area, vector, 2), 0, 16), memset(part_of(area, vector, 3), 0, 16);
     *(uint64_t *)(area + 512) |= 0xE7; /* all components are in use now */
     general[REG_RIP] += length;
 }
