@@ -282,6 +282,18 @@ def test_elements_by_remainders(machine: Machine, columns: int, count: int) -> N
     assert same(F32, made, wanted[-1]), differences(F32, made, wanted[-1])
 
 
+@MACHINES
+@pytest.mark.parametrize("count", [2, 4])
+def test_vectors_of_one_element_of_each_remainder(machine: Machine, count: int) -> None:
+    """They are no vectors to put together."""
+    kernel = put_together(2, 3, 3 * count + 1, count)
+    chosen, given = Schedule(2, count, 3 * count + 1), filled(kernel)
+    wanted = [array.copy() for array in given]
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, wanted)
+    assert same(F32, run_kernel(kernel, given, machine, chosen, 2)[-1], wanted[-1])
+
+
 def test_no_remainders_where_a_quotient_is_left() -> None:
     """Of two divisors, of a kernel that reads what it writes, of an axis that is not stored side by side."""
     kernel = put_together(3, 6, 8, 2)

@@ -133,14 +133,19 @@ class Items:
         self.grid, self.schedule, self.width = Grid(kernel, schedule), schedule, schedule.vector_width
         self.repeatable = kernel.serial == 0 and not reads_its_output(kernel)
         """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
-        self.phases = None if self.grid.vector is None else phases(kernel, self.grid.vector)
-        if self.phases is not None and self.width % self.phases.count == 0 and self.grid.block % self.phases.count == 0:
+        self.phases = self._phases()
+        if self.phases is not None:
             self.roots = [*(store.offset for store in kernel.stores), *(v for each in self.phases.values for v in each)]
-        else:
-            self.phases = None
         if self._by_rows():
             body.ahead = (self.grid.outer[-1], self._rows_ahead())
         self.streamed = streamed(kernel, body.machine)
+
+    def _phases(self) -> Phases | None:
+        """The remainders of the vector axis, where each has a vector in every vector of the schedule's."""
+        found = None if self.grid.vector is None else phases(self.kernel, self.grid.vector)
+        if found is None or self.width == found.count or self.width % found.count or self.grid.block % found.count:
+            return None
+        return found
 
     def _by_rows(self) -> bool:
         """Whether items are rows, each reduced before its elements are computed."""
