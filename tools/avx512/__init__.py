@@ -7,5 +7,6 @@ AVX-512 (`computer`). That program compares bytes; any NaN is any NaN, as in the
 
 Needs Debian's packages bochs, bochs-term, bochsbios, vgabios, linux-image-cloud-amd64, grub-common, grub-pc-bin,
 mtools, xorriso and gcc. An emulated computer is a thousand times slower than this one and has one processor:
-programs run on one thread, and those with more memory than `--largest` are left out, and counted.
+programs run on one thread, and those with more memory than `--largest` are left out, and counted. The emulator has
+faults of its own: what is known of them stands where it is dealt with (host.c, `LEFT_OUT`).
 """

@@ -25,6 +25,8 @@ TESTS = [
         "turning", "native_programs", "random_graphs", "scalar_bits", "program_parts",
     )
 ]  # fmt: skip
+LEFT_OUT = ["--deselect", "tests/targets/test_scalar_bits.py::test_every_conversion"]
+"""Bochs 2.7 converts numbers from 2^63 on to u64 wrongly (VCVTTSD2USI of 2^63 is 2^63; it gives 2^64 - 1)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_INCOMPLETE
     recorder = Recorder(machine, instead, options.largest)
     with recorder.installed():
-        status = pytest.main(["-q", "-m", "not full", "-p", "no:xdist", *(options.tests or TESTS)])
+        status = pytest.main(["-q", "-m", "not full", "-p", "no:xdist", *(options.tests or [*TESTS, *LEFT_OUT])])
     jobs = [*recorder.jobs, *(golden_jobs(machine, instead) if options.goldens else ())]
     for reason, count in recorder.left_out.items():
         sys.stdout.write(f"left out: {count} runs of programs {reason}\n")
