@@ -87,11 +87,8 @@ class Window:
 
 def window(kernel: Kernel, most_rows: int) -> Window | None:
     """The kernel's window, with at most about `most_rows` rows in a unit; None where no axes share places."""
-    if find(kernel) is None:
-        return None
-    kernel = ungrouped(kernel)
-    found = find(kernel)
-    if found is None or 0 in found.extents:
+    kernel, found = _contraction(kernel)
+    if found is None:
         return None
     for side in (0, 1) if found.absent_in is None else (found.absent_in,):
         made = _of_side(kernel, found, side, most_rows)
@@ -100,14 +97,20 @@ def window(kernel: Kernel, most_rows: int) -> Window | None:
     return None
 
 
+def _contraction(kernel: Kernel) -> tuple[Kernel, Contraction | None]:
+    """The kernel with its groups cut, and its contraction, if it has one that has outputs and terms."""
+    if find(kernel) is None:
+        return kernel, None
+    cut = ungrouped(kernel)
+    found = find(cut)
+    return cut, None if found is None or 0 in found.extents else found
+
+
 def whole_window(kernel: Kernel) -> Window | None:
     """The kernel's window with all rows in one unit, and all terms from the first that shares places in another: of the
     last two axes of the terms at most."""
-    if find(kernel) is None:
-        return None
-    kernel = ungrouped(kernel)
-    found = find(kernel)
-    if found is None or 0 in found.extents:
+    kernel, found = _contraction(kernel)
+    if found is None:
         return None
     for side in (0, 1) if found.absent_in is None else (found.absent_in,):
         contraction = _turned(kernel, found, side)
