@@ -110,7 +110,7 @@ class Block:
         return f.loop(whole, count, width, state, tail)[0]
 
     def least(self, value: Val, bound: Val) -> Val:
-        return scalars.select(self.f, scalars.compare(self.f, "lt", value, bound), value, bound)
+        return scalars.least(self.f, value, bound)
 
     def column_place(self, column: Val, term: Val) -> Val:
         """Offset in packed b: tiles of columns one after another, in each a row per term."""

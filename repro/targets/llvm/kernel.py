@@ -202,11 +202,11 @@ class Items:
             self.body.hoist(self.roots, scope)
             before = f.scaled(number, grid.blocks)
             start, stop = (f.let(f"sub i64 {at.text}, {before.text}", I64) for at in (first, last))
-            begin = f.scaled(_greatest(f, start, integer(0)), grid.block)
-            end = _least(f, f.scaled(_least(f, stop, every), grid.block), integer(extent))
+            begin = f.scaled(scalars.greatest(f, start, integer(0)), grid.block)
+            end = scalars.least(f, f.scaled(scalars.least(f, stop, every), grid.block), integer(extent))
 
             def some(at: Val, _: list[Val]) -> Sequence[Val]:
-                sums.emit(at, _least(f, f.add(at, integer(layout.columns)), end), scope, self.stores)
+                sums.emit(at, scalars.least(f, f.add(at, integer(layout.columns)), end), scope, self.stores)
                 return ()
 
             f.loop(begin, end, layout.columns, (), some)
@@ -229,7 +229,7 @@ class Items:
             return
         if width > 1 and axis.extent >= width and (even or self.repeatable):
             last = integer(axis.extent - width)
-            f.loop(begin, end, width, (), lambda at, _: self.lanes(at if even else _least(f, at, last), scope))
+            f.loop(begin, end, width, (), lambda at, _: self.lanes(at if even else scalars.least(f, at, last), scope))
             return
         middle = begin
         if width > 1 and min(axis.extent, size) >= width:
@@ -249,7 +249,7 @@ class Items:
             whole = f.scaled(_quotient(f, span, apart.count), apart.count)
             last = f.add(begin, f.let(f"sub i64 {whole.text}, {width}", I64))
             middle = f.add(last, integer(width))
-            f.loop(begin, middle, width, (), lambda at, _: self._together(apart, _least(f, at, last), scope))
+            f.loop(begin, middle, width, (), lambda at, _: self._together(apart, scalars.least(f, at, last), scope))
             f.loop(middle, end, 1, (), lambda at, _: self.single(at, scope))
             return ()
 
@@ -276,7 +276,7 @@ class Items:
         if self.grid.blocks == 1:
             return integer(extent)
         end = self.f.add(begin, integer(self.grid.block))
-        return end if extent % self.grid.block == 0 else _least(self.f, end, integer(extent))
+        return end if extent % self.grid.block == 0 else scalars.least(self.f, end, integer(extent))
 
     def lanes(self, at: Val, scope: Scope) -> Sequence[Val]:
         assert self.grid.vector is not None
@@ -305,14 +305,6 @@ class Items:
         if axis.extent % size or self.grid.block % size or width % run:
             return False
         return ix.coefficient(store.offset, axis) == 1 and ix.divisible(ix.add(store.offset, ix.scale(axis, -1)), run)
-
-
-def _least(f: Function, a: Val, b: Val) -> Val:
-    return scalars.select(f, scalars.compare(f, "lt", a, b), a, b)
-
-
-def _greatest(f: Function, a: Val, b: Val) -> Val:
-    return scalars.select(f, scalars.compare(f, "lt", a, b), b, a)
 
 
 def _rem(f: Function, number: Val, extent: int) -> Val:

@@ -188,7 +188,7 @@ def _difference(f: Function, number: int, value: Val) -> Val:
 def _least(f: Function, a: Val, b: Val) -> Val:
     if is_number(a) and is_number(b):
         return integer(min(int(a.text), int(b.text)))
-    return scalars.select(f, scalars.compare(f, "lt", a, b), a, b)
+    return scalars.least(f, a, b)
 
 
 def _greatest(f: Function, a: Val, b: Val) -> Val:

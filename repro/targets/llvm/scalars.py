@@ -44,6 +44,16 @@ def compare(f: Function, op: str, a: Val, b: Val) -> Val:
     return f.let(f"icmp {predicate} {a.typed}, {b.text}", BOOL, a.width)
 
 
+def least(f: Function, a: Val, b: Val) -> Val:
+    """The lesser of two integers."""
+    return select(f, compare(f, "lt", a, b), a, b)
+
+
+def greatest(f: Function, a: Val, b: Val) -> Val:
+    """The greater of two integers."""
+    return select(f, compare(f, "lt", a, b), b, a)
+
+
 def select(f: Function, condition: Val, a: Val, b: Val) -> Val:
     return f.let(f"select {condition.typed}, {a.typed}, {b.typed}", a.dtype, a.width)
 

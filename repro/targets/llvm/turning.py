@@ -68,10 +68,10 @@ class Squares:
         """`stores` writes the results in the lanes of a scope. Squares at the ends reach back over their neighbours."""
 
         def strip(at: Val, _: list[Val]) -> Sequence[Val]:
-            first = _least(self.f, at, integer(self.along.extent - RUN))
+            first = scalars.least(self.f, at, integer(self.along.extent - RUN))
 
             def square(begin: Val, _: list[Val]) -> Sequence[Val]:
-                self._square(first, _least(self.f, begin, integer(self.across.extent - SIDE)), scope, stores)
+                self._square(first, scalars.least(self.f, begin, integer(self.across.extent - SIDE)), scope, stores)
                 return ()
 
             self._loop(row, self.across, SIDE, square)
@@ -81,7 +81,7 @@ class Squares:
 
     def _loop(self, block: Val, axis: Axis, step: int, inside: Callable[[Val, list[Val]], Sequence[Val]]) -> None:
         begin = self.f.scaled(block, NEAR)
-        end = _least(self.f, self.f.add(begin, integer(NEAR)), integer(axis.extent))
+        end = scalars.least(self.f, self.f.add(begin, integer(NEAR)), integer(axis.extent))
         self.f.loop(begin, end, step, (), inside)
 
     def _square(self, first: Val, begin: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
@@ -108,7 +108,3 @@ def _joined(f: Function, a: Val, b: Val) -> Val:
     picks = ", ".join(f"i32 {lane}" for lane in range(a.width + b.width))
     text = f"shufflevector {a.typed}, {b.typed}, <{a.width + b.width} x i32> <{picks}>"
     return f.let(text, a.dtype, a.width + b.width)
-
-
-def _least(f: Function, a: Val, b: Val) -> Val:
-    return scalars.select(f, scalars.compare(f, "lt", a, b), a, b)
