@@ -144,11 +144,13 @@ def barrier(f: Function) -> None:
     f.effect("llvm.nvvm.barrier.cta.sync.aligned.all", ["i32"], ["i32 0"])
 
 
-def global_thread(f: Function, block: int, threads: int) -> Val:
-    """The thread's number in a grid of at least so many; 32 bits wide before it is widened, where they hold it."""
-    kind = U32 if blocks_for(threads, block) * block < 1 << 32 else I64
+def global_thread(f: Function, block: int, threads: int, apart: int | None = None) -> Val:
+    """The thread's number in a grid of at least so many; 32 bits wide before it is widened, where they hold it. Blocks
+    begin `apart` from each other, if that is not what they hold."""
+    apart = apart or block
+    kind = U32 if blocks_for(threads, apart) * apart < 1 << 32 else I64
     number, thread = (scalars.convert(f, special(f, name), kind) for name in ("ctaid", "tid"))
-    first = f.let(f"mul nuw {number.typed}, {block}", kind)
+    first = f.let(f"mul nuw {number.typed}, {apart}", kind)
     return scalars.convert(f, f.let(f"add nuw {first.typed}, {thread.text}", kind), I64)
 
 

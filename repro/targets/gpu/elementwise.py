@@ -1,10 +1,16 @@
-"""Kernels of independent outputs: a thread takes 16 bytes of neighbours, so that warps read and write whole lines."""
+"""Kernels of independent outputs: a thread takes 16 bytes of neighbours, so that warps read and write whole lines.
+
+Where that is all that a thread would wait for, it takes several such runs, each as far from the next as the block has
+threads, and asks for all of them before it computes: by Little's law a multiprocessor that has 25 to 36 bytes a
+nanosecond from memory (3.35 and 4.8 TB/s over 132) wants some 40 KB under way at a latency of 1 us, and 2048 threads
+that wait for 16 bytes each are 32 KB.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from repro.ir.expressions import Apply, Axis, Expr, Load, Reduce
 from repro.ir.loops import Kernel
@@ -19,27 +25,46 @@ from repro.targets.llvm.text import Function, Val, integer
 
 LIGHT = 96
 """Scalar operations of an output up to which a thread takes several: beyond, code and registers are worth more."""
+FLIGHT = 32
+"""Bytes that a thread is to wait for at a time."""
+MOST_RUNS = 4
+PLAINEST = 16
+"""Scalar operations of an output up to which a thread takes several runs of them."""
+FULL = 2 * 132 * 2048
+"""Runs below which a thread takes one: a chip's threads, twice (132 multiprocessors of 2048)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The axis along which a thread takes `width` neighbours; the kernel's other axes, in their order."""
+    """The axis along which a thread takes `width` neighbours, `runs` times; the kernel's other axes, in their order."""
 
     axis: Axis
     others: tuple[Axis, ...]
     width: int
+    runs: int = 1
 
     @property
     def groups(self) -> int:
         return -(-self.axis.extent // self.width)
 
     @property
-    def threads(self) -> int:
+    def places(self) -> int:
+        """Of runs of neighbours: what threads take."""
         return math.prod(axis.extent for axis in self.others) * self.groups
 
     @property
+    def block(self) -> int:
+        """Threads of a block."""
+        return block_size(self.places)
+
+    @property
+    def grid(self) -> int:
+        return blocks_for(self.places, self.block * self.runs)
+
+    @property
     def text(self) -> str:
-        return f"elementwise width={self.width} along {self.axis.extent}"
+        several = f" runs={self.runs}" if self.runs > 1 else ""
+        return f"elementwise width={self.width}{several} along {self.axis.extent}"
 
 
 def plan(kernel: Kernel) -> Plan | None:
@@ -56,6 +81,17 @@ def plan(kernel: Kernel) -> Plan | None:
     return Plan(axis, tuple(other for other in kernel.axes if other is not axis), width)
 
 
+def _several(kernel: Kernel, chosen: Plan) -> Plan:
+    """The same with as many runs a thread as bring enough bytes at a time; one where the chip has few threads to run,
+    or the values of several would take the registers of other threads."""
+    applied = sum(isinstance(e, Apply) for e in commonly(kernel))
+    if chosen.places < FULL or chosen.axis.extent % chosen.width or applied > PLAINEST:
+        return chosen
+    read = {e for e in commonly(kernel) if isinstance(e, Load) and chosen.axis in e.free}
+    brought = chosen.width * sum(kernel.buffers[e.buffer].dtype.bytes for e in read)
+    return replace(chosen, runs=max(1, min(MOST_RUNS, FLIGHT // brought))) if brought else chosen
+
+
 def _in_place(kernel: Kernel) -> bool:
     """Whether all that is read of what the kernel writes is the very element that the iteration writes."""
     written = {(store.buffer, store.offset) for store in kernel.stores}
@@ -65,12 +101,11 @@ def _in_place(kernel: Kernel) -> bool:
 
 def emit(kernel: Kernel, chosen: Plan, machine: Machine) -> GpuKernel:
     """The code of a kernel, `width` outputs for each thread."""
-    f = Function()
-    block = block_size(chosen.threads)
-    _Outputs(GpuBody(f, kernel, machine), kernel, chosen).emit(global_thread(f, block, chosen.threads))
+    f, chosen = Function(), _several(kernel, chosen)
+    _Outputs(GpuBody(f, kernel, machine), kernel, chosen).emit()
     f.line("ret void")
-    ptx = assemble(kernel, [Entry(symbol(kernel), f, block)], machine)
-    launch = Launch(symbol(kernel), blocks_for(chosen.threads, block), block)
+    ptx = assemble(kernel, [Entry(symbol(kernel), f, chosen.block)], machine)
+    launch = Launch(symbol(kernel), chosen.grid, chosen.block)
     return GpuKernel(ptx, (launch,), schedule=chosen.text)
 
 
@@ -82,26 +117,55 @@ def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads:
         made.thread(at)
         return ()
 
-    f.loop(special(f, "tid"), integer(chosen.threads), threads, (), outputs)
+    f.loop(special(f, "tid"), integer(chosen.places), threads, (), outputs)
 
 
 class _Outputs:
     def __init__(self, body: GpuBody, kernel: Kernel, chosen: Plan) -> None:
         self.body, self.f, self.kernel, self.plan = body, body.f, kernel, chosen
 
-    def emit(self, number: Val) -> None:
-        inside = scalars.compare(self.f, "lt", number, integer(self.plan.threads))
-        self.f.when(inside, lambda: self.thread(number))
+    def emit(self) -> None:
+        """A thread's runs lie a block's threads apart; where the last is beyond all places, it takes one by one."""
+        f, plan = self.f, self.plan
+        count, places = plan.block * plan.runs, plan.places
+        first = global_thread(f, plan.block, places, count)
+        numbers = [first, *(f.add(first, integer(n * plan.block)) for n in range(1, plan.runs))]
 
-    def thread(self, number: Val) -> None:
-        f, (axis, others, width) = self.f, (self.plan.axis, self.plan.others, self.plan.width)
+        def together() -> Sequence[Val]:
+            return self._stores(*(self._run(*self._place(number)) for number in numbers))
+
+        def apart() -> Sequence[Val]:
+            f.loop(first, integer(places), plan.block, (), lambda at, _: self._alone(at))
+            return ()
+
+        inside = scalars.compare(f, "lt", numbers[-1], integer(places))
+        if plan.runs == 1:
+            f.when(inside, lambda: self.thread(first))
+        elif places % count == 0:
+            together()
+        else:
+            f.either(inside, together, apart)
+
+    def _alone(self, number: Val) -> Sequence[Val]:
+        self.thread(number)
+        return ()
+
+    def _place(self, number: Val) -> tuple[Scope, Val]:
+        """Where a run begins: the values of the other axes, and the first place along the plan's own."""
+        f, (others, width) = self.f, (self.plan.others, self.plan.width)
         group, rest = (scalars.binary(f, how, number, integer(self.plan.groups)) for how in ("urem", "udiv"))
         bound = dict(zip(others, self.body.split(rest, others) if others else (), strict=True))
-        scope, first = Scope(None, bound), f.scaled(group, width)
+        return Scope(None, bound), f.scaled(group, width)
+
+    def _run(self, scope: Scope, first: Val) -> Scope:
+        return self.body.lane_scope(scope, [self.plan.axis], first, self.plan.width, None, aligned=True)
+
+    def thread(self, number: Val) -> None:
+        f, axis, width = self.f, self.plan.axis, self.plan.width
+        scope, first = self._place(number)
 
         def whole() -> Sequence[Val]:
-            self._stores(self.body.lane_scope(scope, [axis], first, width, None, aligned=True))
-            return ()
+            return self._stores(self._run(scope, first))
 
         def rest_of_row() -> Sequence[Val]:
             f.loop(first, integer(axis.extent), 1, (), lambda at, _: self._stores(Scope(scope, {axis: at})))
@@ -112,18 +176,20 @@ class _Outputs:
         else:
             f.either(scalars.compare(f, "le", first, integer(axis.extent - width)), whole, rest_of_row)
 
-    def _stores(self, scope: Scope) -> Sequence[Val]:
-        """A condition that is the same for all outputs is asked once for all that a thread stores, in whole runs."""
+    def _stores(self, *scopes: Scope) -> Sequence[Val]:
+        """All values before any is stored. A condition that is the same for all outputs is asked once for all that a
+        thread stores, in whole runs."""
         stores = self.kernel.stores
-        values = [self.body.value(store.value, scope) for store in stores]
+        values = [[self.body.value(store.value, scope) for store in stores] for scope in scopes]
         common = stores[0].when if len({store.when for store in stores}) == 1 else None
-        if common is None or common.free:
-            self._write(values, [store.when for store in stores], scope)
-        else:
-            kept = self.body.value(common, Scope(None, {}))
-            self.f.when(kept, lambda: self._write(values, [None] * len(stores), scope))
-        return ()
 
-    def _write(self, values: Sequence[Val], conditions: Sequence[Expr | None], scope: Scope) -> None:
-        for store, value, when in zip(self.kernel.stores, values, conditions, strict=True):
-            self.body.store(store.buffer, store.offset, value, when, scope)
+        def write(conditions: Sequence[Expr | None]) -> None:
+            for scope, each in zip(scopes, values, strict=True):
+                for store, value, when in zip(stores, each, conditions, strict=True):
+                    self.body.store(store.buffer, store.offset, value, when, scope)
+
+        if common is None or common.free:
+            write([store.when for store in stores])
+        else:
+            self.f.when(self.body.value(common, Scope(None, {})), lambda: write([None] * len(stores)))
+        return ()
