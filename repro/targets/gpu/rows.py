@@ -19,7 +19,7 @@ from repro.targets.gpu import plain
 from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, special, workspace_as_buffer
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.leaves import cut
-from repro.targets.gpu.team import Team, cooperative, terms_of
+from repro.targets.gpu.team import COLUMNS, Team, cooperative, terms_of
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import symbol
@@ -49,14 +49,19 @@ class Plan:
     @property
     def block(self) -> int:
         if self.column is not None:
-            return WARP * WARP
+            return WARP * COLUMNS
         return WARP * (self.warps if self.warps > 1 else min(ROWS_PER_BLOCK, max(1, self.count)))
+
+    @property
+    def resident(self) -> int:
+        """Blocks of columns that a multiprocessor is to hold: one reads while another folds its lanes."""
+        return 1 if self.column is None else 2
 
     @property
     def grid(self) -> int:
         if self.column is None:
             return self.count if self.warps > 1 else -(-self.count * WARP // self.block)
-        return self.count // self.column.extent * -(-self.column.extent // WARP)
+        return self.count // self.column.extent * -(-self.column.extent // COLUMNS)
 
     @property
     def text(self) -> str:
@@ -137,7 +142,7 @@ def entry(kernel: Kernel, chosen: Plan, machine: Machine, name: str, workspace: 
         workspace_as_buffer(f, kernel)
     _Rows(f, kernel, chosen, machine).emit()
     f.line("ret void")
-    return Entry(name, f, chosen.block), Launch(name, chosen.grid, chosen.block)
+    return Entry(name, f, chosen.block, chosen.resident), Launch(name, chosen.grid, chosen.block)
 
 
 def seated(f: Function, kernel: Kernel, chosen: Plan, machine: Machine, threads: int) -> None:
@@ -178,16 +183,16 @@ class _Rows:
         self._team(dict(zip(self.plan.rows, places, strict=True)), None)
 
     def _columns(self, block: Val) -> None:
-        """32 rows that are neighbours along one axis; a team beyond the last keeps the others company."""
+        """Rows that are neighbours along one axis; a team beyond the last keeps the others company."""
         f, column = self.f, self.plan.column
         assert column is not None
-        groups = -(-column.extent // WARP)
+        groups = -(-column.extent // COLUMNS)
         group, rest = (scalars.binary(f, how, block, integer(groups)) for how in ("urem", "udiv"))
         others = self.plan.rows[:-1]
         bound = dict(zip(others, self.body.split(rest, others) if others else (), strict=True))
-        place = f.add(f.scaled(group, WARP), self.team.neighbour)
+        place = f.add(f.scaled(group, COLUMNS), self.team.neighbour)
         inside = None
-        if column.extent % WARP:
+        if column.extent % COLUMNS:
             inside = scalars.compare(f, "lt", place, integer(column.extent))
             place = scalars.select(f, inside, place, integer(column.extent - 1))
         self._team({**bound, column: place}, inside)

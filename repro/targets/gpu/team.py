@@ -4,9 +4,10 @@ A team shares every outer axis of the kernel, so all its threads take the same w
 
 - a warp, whose lanes exchange values by shuffles;
 - a block of several warps, for long rows: leaves are dealt out to the warps, and meet in shared memory;
-- a column of a block: 32 teams side by side, thread t of a block being lane t / 32 of team t mod 32, so that
-  neighbours in memory are read by neighbouring threads where the reduced axis is not the fast one. They meet in
-  shared memory.
+- a column of a block: 16 teams side by side, thread t of a block being lane t / 16 of team t mod 16, so that
+  neighbours in memory are read by neighbouring threads, 64 bytes at a time of f32, where the reduced axis is not the
+  fast one. They meet in shared memory. Of 32 teams a multiprocessor had room for one block of 64 registers a thread,
+  and read nothing while that folds its lanes.
 
 Where threads have gone apart (inside the terms of another reduction, over inner axes), a reduction is each thread's
 own.
@@ -26,6 +27,8 @@ from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.text import Function, Val, element, integer
 
+COLUMNS = 16
+"""Teams that stand side by side in a block."""
 AHEAD = 8
 """Terms that a thread reads before it adds the first of them."""
 
@@ -46,7 +49,8 @@ class Team:
 
     def __init__(self, f: Function, thread: Val, warps: int, columns: bool) -> None:
         self.f, self.warps, self.columns = f, warps, columns
-        low, high = (scalars.binary(f, how, thread, integer(WARP)) for how in ("urem", "udiv"))
+        beside = integer(COLUMNS if columns else WARP)
+        low, high = (scalars.binary(f, how, thread, beside) for how in ("urem", "udiv"))
         self.lane = high if columns else low
         self.warp = high if not columns and warps > 1 else integer(0)
         self.neighbour = low if columns else integer(0)
@@ -104,10 +108,10 @@ class Team:
 
     def _fold_columns(self, value: Val, combine: Callable[[Val, Val], Val]) -> Val:
         f = self.f
-        area = shared_array(f, value.dtype, WARP * WARP, "lanes")
-        self.write(area, f.add(f.scaled(self.lane, WARP), self.neighbour), value)
+        area = shared_array(f, value.dtype, WARP * COLUMNS, "lanes")
+        self.write(area, f.add(f.scaled(self.lane, COLUMNS), self.neighbour), value)
         barrier(f)
-        parts = [self.read(area, f.add(integer(n * WARP), self.neighbour), value.dtype) for n in range(WARP)]
+        parts = [self.read(area, f.add(integer(n * COLUMNS), self.neighbour), value.dtype) for n in range(WARP)]
         barrier(f)
         return halved(parts, combine)
 
