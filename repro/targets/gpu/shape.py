@@ -33,6 +33,8 @@ FILLED = (9, 10)
 
 FLIGHT, LATENCY = 32, 800
 """Bytes from memory that a thread waits for at a time, and for how many cycles."""
+HIDDEN = 16
+"""The part of what stands behind something longer that is not hidden, about."""
 LEAST = 16
 """A gain below this part of what calls take apart is too little for an estimate, of each call that joins others too."""
 
@@ -127,7 +129,9 @@ def _apart(kernel: Kernel, machine: GpuMachine) -> int:
 
 
 def _together(candidate: Candidate, made: Roads, machine: GpuMachine) -> int:
-    """Cycles of all blocks of a step: instructions, bytes from memory or bytes from its cache, whichever is longest."""
+    """Cycles of all blocks of a step: instructions, bytes from memory or bytes from its cache, whichever is longest, and
+    of what that hides a part, since a block that computes asks for nothing: so of ways that are as long, the one with
+    more threads at a time is taken."""
     blocks = math.prod(candidate.extents)
     computed = -(-blocks // (machine.multiprocessors * made.resident)) * made.cycles
     moved = 0
@@ -138,4 +142,5 @@ def _together(candidate: Candidate, made: Roads, machine: GpuMachine) -> int:
     columns = [math.prod(each.plan.contraction.extents[2:]) for each in made.roads if isinstance(each, Tiled)]
     cached = blocks * sum(columns) * F32.bytes
     arriving = moved * LATENCY // flight
-    return max(computed, moved // machine.memory_bytes, arriving, cached // machine.cache_bytes) + choice.LAUNCH
+    times = (computed, moved // machine.memory_bytes, arriving, cached // machine.cache_bytes)
+    return max(times) + (sum(times) - max(times)) // HIDDEN + choice.LAUNCH

@@ -164,7 +164,7 @@ def _together(
     most = max((math.prod(each.plan.tile.own) for each in tiles), default=0)
     registers = machine.register_file // (next(count for least, count in REGISTERS if most >= least) * threads)
     resident = max(1, min(machine.resident_bytes // (shared + RESERVED), registers))
-    issued = sum(_issued(part.kernel, each, machine) for part, each in zip(parts, known, strict=True))
+    issued = sum(_issued(part.kernel, each, threads, machine) for part, each in zip(parts, known, strict=True))
     waited = sum(each.waited for each in tiles) + PART * len(known)
     return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited))
 
@@ -194,10 +194,15 @@ def issued(kernel: Kernel, machine: GpuMachine) -> int:
     return operations(kernel) + double * (machine.f64_cost - 1)
 
 
-def _issued(kernel: Kernel, road: Road, machine: GpuMachine) -> int:
+def _issued(kernel: Kernel, road: Road, threads: int, machine: GpuMachine) -> int:
+    """Cycles of a block's busiest scheduler; where warps take a row each, those without one wait in the last round."""
     if isinstance(road, Tiled):
         return road.issued
-    return issued(kernel, machine) // (machine.schedulers * WARP)
+    cycles = issued(kernel, machine) // (machine.schedulers * WARP)
+    if not isinstance(road, rows.Plan):
+        return cycles
+    warps = threads // WARP
+    return cycles * -(-road.count // warps) * warps // road.count
 
 
 # contractions ───────────────────────────────────────────────────────────────────────────────────────
