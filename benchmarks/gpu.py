@@ -10,7 +10,7 @@ contract's chains, and for every case how far apart the two results are. exp, ta
 correctly rounded, through f64. Then comes a training step of a GPT (12 layers, width 768, 12 heads, 1024 tokens, batch
 8, AdamW), ours as one CUDA graph, PyTorch's eager, and the time of each of its kernels; last one of ResNet-18 (32
 images of 32 x 32), ours alone, and the time of each of its kernels. What is measured is written to
-the results at once, and what fails does not keep the rest from running (benchmarks.gpu_results). Exit code 0: all was
+the results at once, and what fails does not keep the rest from running (benchmarks.gpu_results, benchmarks.gpu_watched). Exit code 0: all was
 measured; 3: something was not.
 """
 
@@ -30,7 +30,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import gpu_results
+from benchmarks import gpu_results, gpu_watched
 from benchmarks.gpu_cases import CASES, GPT, Case, Step, gpt_step, resnet_step
 from benchmarks.gpu_device import Cuda, Loaded
 from benchmarks.gpu_results import Results
@@ -38,6 +38,7 @@ from repro.bench.workloads.models import gpt_torch
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.machines.devices import DEVICES
+from repro.targets.gpu import driver
 from repro.targets.gpu.floor import work, work_of_blocks
 from repro.targets.gpu.steps import shapes
 
@@ -276,7 +277,9 @@ def main(words: list[str]) -> int:
     except ReproError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    results = Results(options.results, {"device": device.name}, options.resume, options.minutes)
+    results = Results(
+        options.results, {"device": device.name}, options.resume, options.minutes, options.run, driver.lost
+    )
     cases = [case for case in CASES if not options.step_only and (not options.only or case.name in options.only)]
     tried = [
         results.tried(case.name, lambda case=case: measure(case, device, options.rounds), lambda d: "  ".join(cells(d)))
@@ -292,4 +295,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(gpu_watched.watched("benchmarks.gpu", sys.argv[1:]))

@@ -6,7 +6,7 @@
 Each golden case is built with code for the GPU in a folder that is removed, and verified on it: that adds its runs to
 the record. Then a CNN and a GPT train for as many steps on the device and on this host's CPU; after each step the loss
 and the whole state are compared, bit by bit, and the first that differs is named. Results are written as they are
-there (benchmarks.gpu_results). Exit code 0: all bits are equal; 1: some are not; 3: there is no device, or something
+there (benchmarks.gpu_results), in a process that is watched (benchmarks.gpu_watched). Exit code 0: all bits are equal; 1: some are not; 3: there is no device, or something
 did not run. It needs neither PyTorch nor a toolkit. With `--target gpu/interpreter` and few steps the same runs where
 no device is.
 """
@@ -24,12 +24,14 @@ from typing import Any
 import numpy as np
 
 import repro
-from benchmarks import gpu_results
+from benchmarks import gpu_results, gpu_watched
 from benchmarks.gpu_results import Results
 from golden import bless
-from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH
+from repro.artifact.checks import Status
+from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
 from repro.ir.types import Array
 from repro.targets import registry
+from repro.targets.gpu import driver
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = 16
@@ -44,8 +46,11 @@ def verified(name: str, folder: Path, target: str, record: Path | None) -> dict[
     start = time.monotonic()
     artifact = bless.build(bless.cases()[name], folder / name, ["cpu", target.partition("/")[0]])
     report = repro.verify(artifact.folder / "artifact.json", targets=[target], record=record)
-    seconds = time.monotonic() - start
-    return {"artifact": artifact.id, "exit code": report.exit_code, "seconds": seconds}
+    if report.exit_code not in (EXIT_GOOD, EXIT_MISMATCH):
+        raise ReproError(f"{name} was not compared on {target}", found=report.summary)
+    found = {"artifact": artifact.id, "exit code": report.exit_code, "seconds": time.monotonic() - start}
+    wrong = {check.name: check.detail for check in report.checks if check.status is Status.MISMATCH}
+    return found | ({"differing": wrong} if wrong else {})
 
 
 def batches(name: str, steps: int) -> Iterator[dict[str, Array]]:
@@ -108,7 +113,8 @@ def main(words: list[str]) -> int:
         return EXIT_INCOMPLETE
     device = registry.runner(options.target).device
     about = {"target": options.target, "device": device() if device is not None else None, "steps": options.steps}
-    results, good = Results(options.results, about, options.resume, options.minutes), True
+    results = Results(options.results, about, options.resume, options.minutes, options.run, driver.lost)
+    good = True
     with tempfile.TemporaryDirectory() as made:
         for name in options.only or names:
             found = results.tried(name, _run_of(name, Path(made), options), _said)
@@ -134,4 +140,4 @@ def _said(found: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(gpu_watched.watched("benchmarks.gpu_golden", sys.argv[1:]))

@@ -2,7 +2,8 @@
 
 Each result is a line of JSON in a file, written when it is there. A run that is cut short keeps what it has; with
 `--resume` the next one leaves out what the file holds of the same device and the same code, and `--minutes` lets
-nothing new begin after that time. What fails is a line too, and does not keep what follows from running.
+nothing new begin after that time. What fails is a line too, and does not keep what follows from running: where the
+device is lost to the process with it, or the process itself, another goes on (benchmarks.gpu_watched).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--resume", action="store_true", help="leave out what FILE holds already, of this device and this code"
     )
     parser.add_argument("--minutes", type=float, metavar="N", help="begin nothing new after so many minutes")
+    parser.add_argument("--patience", type=float, default=300, metavar="S", help="seconds after which a case is ended")
+    parser.add_argument("--run", default="", help=argparse.SUPPRESS)
 
 
 def code_digest() -> str:
@@ -41,8 +44,34 @@ def code_digest() -> str:
     return found.hexdigest()
 
 
+BEGUN = "begun: "
+"""Before a case on the standard output of a process that is watched."""
+
+
+class DeviceLostError(Exception):
+    """After a kernel that failed no call of a process succeeds any more (CUDA Driver API, "CUresult": an illegal
+    address leaves the process in an inconsistent state)."""
+
+
+def read(path: Path | None) -> list[dict[str, Any]]:
+    """The lines of a file; one that was cut short, as the last may be, is left out."""
+    if path is None or not path.exists():
+        return []
+    found: list[dict[str, Any]] = []
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            each = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(each, dict) and "case" in each:
+            found.append(each)
+    return found
+
+
 class Results:
-    """`add` and `tried` say a line of progress each; `about` is what every line of the file holds besides."""
+    """`add` and `tried` say a line of progress each; `about` is what every line of the file holds besides. `run` names
+    the run that several processes are, one after another: what it found or failed at is not tried again. `lost` says
+    after each case whether this process can still use the device."""
 
     def __init__(
         self,
@@ -50,54 +79,60 @@ class Results:
         about: Mapping[str, Any] | None = None,
         resume: bool = False,
         minutes: float | None = None,
+        run: str = "",
+        lost: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self.path, self.about = path, {"code": code_digest(), **(about or {})}
+        self.path, self.about, self.run, self.lost = path, {"code": code_digest(), **(about or {})}, run, lost
         self.end = None if minutes is None else time.monotonic() + 60 * minutes
-        self.failed: list[str] = []
         self.left: list[str] = []
-        self.known = {line["case"]: line for line in self._lines() if self._same(line)} if resume else {}
-
-    def _lines(self) -> list[dict[str, Any]]:
-        """Of the file; one that was cut short, as the last may be, is left out."""
-        if self.path is None or not self.path.exists():
-            return []
-        found: list[dict[str, Any]] = []
-        for line in self.path.read_text().splitlines():
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return found
-
-    def _same(self, line: Mapping[str, Any]) -> bool:
-        return "error" not in line and all(line.get(key) == value for key, value in self.about.items())
+        mine = [line for line in read(path) if all(line.get(key) == value for key, value in self.about.items())]
+        here = [line for line in mine if run and line.get("run") == run]
+        self.known = {line["case"]: line for line in (mine if resume else here) if "error" not in line}
+        self.failed = list(dict.fromkeys(line["case"] for line in here if "error" in line))
 
     def add(self, what: str, document: Mapping[str, Any]) -> None:
         sys.stderr.write(f"{what}\n")
         if self.path is not None:
             begun = self.path.exists() and not self.path.read_bytes().endswith(b"\n") and self.path.stat().st_size
             with self.path.open("a") as file:
-                file.write(("\n" if begun else "") + json.dumps({**self.about, **document}) + "\n")
+                named = {"run": self.run} if self.run else {}
+                file.write(("\n" if begun else "") + json.dumps({**self.about, **named, **document}) + "\n")
 
     def tried(
         self, name: str, run: Callable[[], dict[str, Any]], said: Callable[[dict[str, Any]], str]
     ) -> dict[str, Any] | None:
-        """What a run finds, or what was found before; None where it failed, or there is no time left to begin it."""
+        """What a run finds, or what was found before; None where it failed, or there is no time left to begin it.
+        Raises DeviceLostError behind a case that took the device from this process."""
+        if name in self.failed:
+            return None
         if name in self.known:
             sys.stderr.write(f"{name}: found before\n")
             return self.known[name]
         if self.end is not None and time.monotonic() > self.end:
             self.left.append(name)
             return None
+        if self.run:
+            sys.stdout.write(f"{BEGUN}{json.dumps({**self.about, 'case': name})}\n")
+            sys.stdout.flush()
         start = time.monotonic()
         try:
             found = {"case": name, **run(), "wall seconds": time.monotonic() - start}
         except Exception as error:  # whatever it is, what comes after it is worth having
-            self.failed.append(name)
-            self.add(f"{name}: {type(error).__name__}: {error}", _failure(name, error))
-            return None
-        self.add(said(found), found)
-        return found
+            found, failed = None, error
+        else:
+            failed = None
+        reason = self.lost()
+        if reason is not None:
+            failed = DeviceLostError(reason if failed is None else f"{reason}, after {failed}")
+        if failed is None:
+            assert found is not None
+            self.add(said(found), found)
+            return found
+        self.failed.append(name)
+        self.add(f"{name}: {type(failed).__name__}: {failed}", _failure(name, failed))
+        if isinstance(failed, DeviceLostError):
+            raise failed
+        return None
 
     def finish(self) -> int:
         """Says what failed and what is left; the exit code so far."""
@@ -109,4 +144,4 @@ class Results:
 
 
 def _failure(name: str, error: Exception) -> dict[str, Any]:
-    return {"case": name, "error": f"{type(error).__name__}: {error}", "at": traceback.format_exc().splitlines()[-12:]}
+    return {"case": name, "error": f"{type(error).__name__}: {error}", "at": traceback.format_exception(error)[-12:]}

@@ -7,6 +7,7 @@ stream that is synchronised before the host reads what was downloaded, nothing b
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -60,8 +61,11 @@ class FakeCuda:
         """Dynamic shared memory that functions may be given, in bytes."""
         self.graphs: dict[int, list[tuple[str, Launch, list[int]]]] = {}
         self.captured: list[tuple[str, Launch, list[int]]] | None = None
+        self.capturing = 0
+        """The thread that captures."""
         self.sticky = 0
-        self.contexts = 0
+        self.contexts = self.retained = 0
+        self.streams: set[int] = set()
         self._next = 1000
 
     def __getattr__(self, name: str) -> Function:
@@ -76,7 +80,8 @@ class FakeCuda:
             if name in self.failing:
                 return self.failing[name]
             if self.captured is not None:
-                assert name in ("cuLaunchKernel", "cuStreamEndCapture"), f"{name} while a graph is captured"
+                allowed = ("cuLaunchKernel", "cuStreamEndCapture", "cuGetErrorName", "cuGetErrorString")
+                assert name in allowed, f"{name} while a graph is captured"
             return body(self, *arguments) or 0
 
         function = Function(call)
@@ -116,10 +121,11 @@ class FakeCuda:
         place._obj.value = self.memory
 
     def _cuDevicePrimaryCtxRetain(self, place: Any, device: int) -> None:
+        self.retained += 1
         self._handle(place)
 
     def _cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
-        pass
+        self.retained -= 1
 
     def _cuCtxPushCurrent_v2(self, context: Any) -> None:
         self.contexts += 1
@@ -139,7 +145,8 @@ class FakeCuda:
         assert self.contexts > 0 and nbytes > 0
         if self._used() + nbytes > self.memory:
             return OUT_OF_MEMORY
-        place._obj.value = BASE + len(self.allocations) * (1 << 36)
+        self._next += 1
+        place._obj.value = BASE + self._next * (1 << 36)
         self.allocations[place._obj.value] = np.full(nbytes, 0xA5, np.uint8)
         return 0
 
@@ -166,13 +173,13 @@ class FakeCuda:
 
     def _cuStreamCreate(self, place: Any, flags: int) -> None:
         assert flags == 1 and self.contexts > 0
-        self._handle(place)
+        self.streams.add(self._handle(place))
 
     def _cuStreamSynchronize(self, stream: Any) -> int:
         return self.sticky
 
     def _cuStreamDestroy_v2(self, stream: Any) -> None:
-        pass
+        self.streams.remove(stream.value)
 
     def _cuModuleLoadDataEx(self, place: Any, image: bytes, count: int, options: Any, values: Any) -> int:
         assert image.endswith(b"\0") and list(options) == [5, 6] and count == 2
@@ -208,6 +215,7 @@ class FakeCuda:
         values = [ctypes.c_uint64.from_address(addresses[n]).value for n in range(count)]
         work = (text, Launch(symbol, gx, bx, shared), values)
         if self.captured is not None:
+            assert self.capturing == threading.get_ident(), "a launch of a thread while another captures a graph"
             self.captured.append(work)
             return 0
         return self._execute(work)
@@ -238,7 +246,7 @@ class FakeCuda:
 
     def _cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> None:
         assert mode == 1
-        self.captured = []
+        self.captured, self.capturing = [], threading.get_ident()
 
     def _cuStreamEndCapture(self, stream: Any, place: Any) -> None:
         assert self.captured is not None

@@ -239,9 +239,10 @@ def test_a_host_without_a_driver_says_so() -> None:
 
 
 def test_a_device_that_is_too_old_says_so() -> None:
-    assert opened(FakeCuda(capability=(7, 5))) == (
-        "Fake A100 has compute capability 7.5; the code is for 8.0 and later"
-    )
+    """And keeps none of its memory."""
+    library = FakeCuda(capability=(7, 5))
+    assert opened(library) == "Fake A100 has compute capability 7.5; the code is for 8.0 and later"
+    assert library.retained == library.contexts == 0 and not library.streams
 
 
 @pytest.mark.parametrize(("version", "fits"), [(11080, False), (12000, True), (13000, True)])

@@ -7,6 +7,7 @@ exists since 11.4 or longer. Nothing here knows of programs.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
@@ -105,10 +106,14 @@ def _load_library() -> Any:
 
 
 class Driver:
-    """One device, its primary context and a stream. `library` is libcuda, or what stands in for it in a test."""
+    """One device, its primary context and a stream. `library` is libcuda, or what stands in for it in a test.
+
+    Threads take turns: all of them launch on one stream, and what another launches while a graph is captured would be
+    part of the graph."""
 
     def __init__(self, library: Any, ordinal: int = 0) -> None:
         self._library = library
+        self._turn = threading.RLock()
         for name, arguments in _SIGNATURES.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, c_int
@@ -142,12 +147,19 @@ class Driver:
 
     @contextmanager
     def current(self) -> Generator[None]:
-        """The device's context is the calling thread's meanwhile."""
-        self.call("cuCtxPushCurrent_v2", self._context)
-        try:
-            yield
-        finally:
-            self._library.cuCtxPopCurrent_v2(byref(c_void_p()))  # of a device that failed it says what we know
+        """The device and its context are the calling thread's meanwhile."""
+        with self._turn:
+            self.call("cuCtxPushCurrent_v2", self._context)
+            try:
+                yield
+            finally:
+                self._library.cuCtxPopCurrent_v2(byref(c_void_p()))  # of a device that failed it says what we know
+
+    def close(self) -> None:
+        """Give the stream and the context back, which is hundreds of megabytes of a device's memory."""
+        with self.current():
+            self.call("cuStreamDestroy_v2", self.stream)
+        self.call("cuDevicePrimaryCtxRelease_v2", self._number)
 
     # ── the device ──
 
@@ -236,7 +248,10 @@ class Driver:
         try:
             yield
         except BaseException:
-            self._library.cuStreamEndCapture(self.stream, byref(c_void_p()))  # broken: what it says does not matter
+            left = c_void_p()
+            self._library.cuStreamEndCapture(self.stream, byref(left))  # broken: what it says does not matter
+            if left:
+                self._library.cuGraphDestroy(left)
             raise
         graph = self._made_last("cuStreamEndCapture", self.stream)
         try:
@@ -290,19 +305,41 @@ def opened(library: Any) -> Driver | str:
         return f"the NVIDIA driver is too old: {error}"
     except DriverError as error:
         return f"the NVIDIA driver has no device for us: {error}"
-    if driver.device.capability < OLDEST:
-        mine, needed = (".".join(map(str, pair)) for pair in (driver.device.capability, OLDEST))
-        return f"{driver.device.name} has compute capability {mine}; the code is for {needed} and later"
-    if driver.device.known < PTX_SINCE:
+    reason = _unfit(driver.device)
+    if reason is None:
+        return driver
+    driver.close()
+    return reason
+
+
+def _unfit(device: Device) -> str | None:
+    """Why a device does not run our code."""
+    if device.capability < OLDEST:
+        mine, needed = (".".join(map(str, pair)) for pair in (device.capability, OLDEST))
+        return f"{device.name} has compute capability {mine}; the code is for {needed} and later"
+    if device.known < PTX_SINCE:
         needed = ".".join(map(str, PTX_SINCE))
-        return f"the NVIDIA driver is for CUDA {driver.device.driver}; the code needs one for {needed} or later"
-    return driver
+        return f"the NVIDIA driver is for CUDA {device.driver}; the code needs one for {needed} or later"
+    return None
 
 
 def obstacle() -> str | None:
     """Why no device runs our code here, or None."""
     found = _default()
     return found if isinstance(found, str) else None
+
+
+def lost() -> str | None:
+    """Why no call of this process reaches the first device any more; None where it does, or nothing has asked for it."""
+    found = _default() if _default.cache_info().currsize else ""
+    if isinstance(found, str):
+        return None
+    try:
+        with found.current():
+            found.synchronise()
+    except DriverError as error:
+        return str(error)
+    return None
 
 
 def described() -> dict[str, str | int]:

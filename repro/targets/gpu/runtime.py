@@ -7,7 +7,7 @@ stretch of launches without a decision in it is a CUDA graph: a training step is
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -270,19 +270,21 @@ class DeviceExecutable:
             raise _failed(f"the device fails in {what}", error) from None
 
     def close(self) -> None:
-        """Give the device's memory and code back. What a broken device says to that does not matter."""
-        try:
-            with self.driver.current():
-                for graph in self._graphs.values():
-                    self.driver.destroy_graph(graph)
-                for event in self._events:
-                    self.driver.destroy_event(event)
-                for module in self._modules:
-                    self.driver.unload(module)
-                for block in self._blocks:
-                    self.driver.release(block)
-        except DriverError:
-            pass
+        """Give the device's memory and code back, when what was launched has ended. What a broken device says to that
+        does not matter, and one thing that is refused keeps no other."""
+        driver = self.driver
+        returned = [
+            *((driver.destroy_graph, graph) for graph in self._graphs.values()),
+            *((driver.destroy_event, event) for event in self._events),
+            *((driver.unload, module) for module in self._modules),
+            *((driver.release, block) for block in self._blocks),
+        ]
+        with suppress(DriverError), driver.current():
+            with suppress(DriverError):
+                driver.synchronise()
+            for give_back, what in returned:
+                with suppress(DriverError):
+                    give_back(what)
         self._graphs, self._events, self._modules, self._blocks = {}, (), [], []
 
 
