@@ -9,9 +9,9 @@ device copy of as many bytes stands beside them. For each dot it is said whether
 contract's chains, and for every case how far apart the two results are. exp, tanh and GELU stand apart: ours are
 correctly rounded, through f64. Then comes a training step of a GPT (12 layers, width 768, 12 heads, 1024 tokens, batch
 8, AdamW), ours as one CUDA graph, PyTorch's eager, and the time of each of its kernels; last one of ResNet-18 (32
-images of 32 x 32), ours alone, and the time of each of its kernels. What is measured is written to
-the results at once, and what fails does not keep the rest from running (benchmarks.gpu_results, benchmarks.gpu_watched). Exit code 0: all was
-measured; 3: something was not.
+images of 32 x 32), ours alone, and the time of each of its kernels. What is measured is written to the results at once,
+and what fails does not keep the rest from running (benchmarks.gpu_results, benchmarks.gpu_watched). Exit code 0: all
+was measured; 3: something was not.
 """
 
 # pyright: reportMissingImports=false

@@ -6,9 +6,9 @@
 Each golden case is built with code for the GPU in a folder that is removed, and verified on it: that adds its runs to
 the record. Then a CNN and a GPT train for as many steps on the device and on this host's CPU; after each step the loss
 and the whole state are compared, bit by bit, and the first that differs is named. Results are written as they are
-there (benchmarks.gpu_results), in a process that is watched (benchmarks.gpu_watched). Exit code 0: all bits are equal; 1: some are not; 3: there is no device, or something
-did not run. It needs neither PyTorch nor a toolkit. With `--target gpu/interpreter` and few steps the same runs where
-no device is.
+there (benchmarks.gpu_results), by a process that is watched (benchmarks.gpu_watched). Exit code 0: all bits are equal;
+1: some are not; 3: there is no device, or something did not run. It needs neither PyTorch nor a toolkit. With `--target
+gpu/interpreter` and few steps the same runs where no device is.
 """
 
 from __future__ import annotations

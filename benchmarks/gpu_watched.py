@@ -19,7 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,9 @@ from benchmarks import gpu_results
 from benchmarks.gpu_results import BEGUN, ROOT, DeviceLostError
 from repro.errors import EXIT_INCOMPLETE
 
-LOST, CRASHED = 75, 70
-"""Exit codes of a watched process: another is to go on; it failed by no case of its own."""
+LOST, DONE = 32, 64
+"""Exit codes of a watched process: another is to go on; from here on, what `main` gave. Python's own are 1 for an error
+that nothing caught, and 2 for words that are no arguments."""
 _DYING = 30.0
 """Seconds that a process which was killed is given to end: one that waits for the driver may not."""
 
@@ -37,13 +37,10 @@ _DYING = 30.0
 def inside(module: str, words: list[str]) -> int:
     """What the watched process does."""
     try:
-        return int(importlib.import_module(module).main(words))
+        return DONE + int(importlib.import_module(module).main(words))
     except DeviceLostError as error:
         sys.stderr.write(f"the device is lost to this process: {error}\n")
         return LOST
-    except Exception:
-        traceback.print_exc()
-        return CRASHED
 
 
 def watched(module: str, words: Sequence[str]) -> int:
@@ -61,8 +58,8 @@ def watched(module: str, words: Sequence[str]) -> int:
             before = _written(results, run)
             left = [] if end is None else ["--minutes", str(max(0.0, end - time.monotonic()) / 60)]
             code, begun, why = _once(module, [*words, *more, *left], given.patience)
-            if 0 <= code < CRASHED:
-                return code
+            if code >= DONE or code in (0, 2):
+                return code % DONE
             if begun is not None and begun["case"] not in {line["case"] for line in _lines(results, run)}:
                 _add(results, {**begun, "run": run, "error": why})
             sys.stderr.write(f"{why}\n")
@@ -101,7 +98,7 @@ def _once(module: str, words: list[str], patience: float) -> tuple[int, dict[str
                 begun = json.loads(line)
             code = process.wait(patience)
         except (queue.Empty, subprocess.TimeoutExpired):
-            return CRASHED, begun, _killed(process, patience)
+            return LOST, begun, _killed(process, patience)
         except BaseException:
             process.kill()
             raise

@@ -58,9 +58,9 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
     addend = np.atleast_1d(c.astype(np.float64))
     total = product + addend
     result = total.astype(np.float32)
-    noted = Hazard(total.shape)
-    noted.note(total)
-    hazard = noted.met
+    bits = total.view(_U64)
+    hazard = (bits & MIDPOINT_MASK) == MIDPOINT
+    hazard |= (bits & MAGNITUDE) - ONE < F32_TINY  # as Hazard notes them
     if hazard.any():
         chosen_product = np.broadcast_to(product, total.shape)[hazard]
         chosen_addend = np.broadcast_to(addend, total.shape)[hazard]

@@ -330,7 +330,7 @@ def obstacle() -> str | None:
 
 
 def lost() -> str | None:
-    """Why no call of this process reaches the first device any more; None where it does, or nothing has asked for it."""
+    """Why no call of this process reaches the first device any more; None where one does, or none was made."""
     found = _default() if _default.cache_info().currsize else ""
     if isinstance(found, str):
         return None

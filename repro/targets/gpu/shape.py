@@ -129,9 +129,9 @@ def _apart(kernel: Kernel, machine: GpuMachine) -> int:
 
 
 def _together(candidate: Candidate, made: Roads, machine: GpuMachine) -> int:
-    """Cycles of all blocks of a step: instructions, bytes from memory or bytes from its cache, whichever is longest, and
-    of what that hides a part, since a block that computes asks for nothing: so of ways that are as long, the one with
-    more threads at a time is taken."""
+    """Cycles of all blocks of a step: instructions, bytes from memory or bytes from its cache, whichever is longest,
+    and of what that hides a part, since a block that computes asks for nothing: so of ways that are as long, the one
+    with more threads at a time is taken."""
     blocks = math.prod(candidate.extents)
     computed = -(-blocks // (machine.multiprocessors * made.resident)) * made.cycles
     moved = 0

@@ -35,6 +35,7 @@ class Threads:
     slots: Array
     numbers: Array
     clock: Clock
+    _repeated: dict[int, tuple[Array, Array]] = field(default_factory=dict[int, tuple[Array, Array]], init=False)
 
     @property
     def count(self) -> int:
@@ -42,6 +43,14 @@ class Threads:
 
     def name(self, position: int) -> str:
         return describe(int(self.numbers[position]))
+
+    def repeated(self, count: int) -> tuple[Array, Array]:
+        """Numbers and slots of so many accesses by each thread, one access of all after another."""
+        if count == 1:
+            return self.numbers, self.slots
+        if count not in self._repeated:
+            self._repeated[count] = np.tile(self.numbers, count), np.tile(self.slots, count)
+        return self._repeated[count]
 
 
 @dataclass(eq=False)
@@ -182,17 +191,24 @@ def _check_known(known: Array, first: Array, size: int, count: int, name: str, t
             raise FaultError(f"{threads.name(position)} reads byte {at} of {name}, which nothing has written")
 
 
-def _note(ledger: Ledger, offsets: Array, nbytes: int, granule: int, threads: Threads, write: bool, name: str) -> None:
+def _granules(offsets: Array, nbytes: int, granule: int) -> Array:
+    """Those that an access touches: the first of each thread, then the second of each, and so on."""
     first = (offsets // np.uint64(granule)).astype(np.int64)
-    for k in range(max(nbytes // granule, 1)):
-        found = (ledger.write if write else ledger.read)(first + k, threads.numbers, threads.slots, threads.clock)
-        if found is not None:
-            position, other = found
-            at = int(first[position] + k) * granule
-            raise FaultError(
-                f"a race at byte {at} of {name}: {threads.name(position)} {'writes' if write else 'reads'} what "
-                f"{describe(other)} touched without a barrier between them"
-            )
+    if nbytes <= granule:
+        return first
+    return (first + np.arange(nbytes // granule)[:, None]).reshape(-1)
+
+
+def _note(ledger: Ledger, offsets: Array, nbytes: int, granule: int, threads: Threads, write: bool, name: str) -> None:
+    at = _granules(offsets, nbytes, granule)
+    numbers, slots = threads.repeated(at.size // threads.count)
+    found = (ledger.write if write else ledger.read)(at, numbers, slots, threads.clock)
+    if found is not None:
+        position, other = found
+        raise FaultError(
+            f"a race at byte {int(at[position]) * granule} of {name}: {threads.name(position % threads.count)} "
+            f"{'writes' if write else 'reads'} what {describe(other)} touched without a barrier between them"
+        )
 
 
 # ── shared memory ───────────────────────────────────────────────────────────────────────────────────
@@ -258,29 +274,25 @@ class SharedMemory:
             )
         return addresses + threads.slots.astype(np.uint64) * np.uint64(self._stride)
 
-    def _granules(self, offsets: Array, nbytes: int) -> Iterator[Array]:
-        first = (offsets // np.uint64(self.granule)).astype(np.int64)
-        for k in range(max(nbytes // self.granule, 1)):
-            yield first + k
+    def _granules(self, offsets: Array, nbytes: int) -> Array:
+        return _granules(offsets, nbytes, self.granule)
 
     def _check_pending(self, offsets: Array, nbytes: int, threads: Threads, verb: str) -> None:
         if not self._copies:
             return
-        for at in self._granules(offsets, nbytes):
-            waiting = self._pending[at]
-            if waiting.any():
-                position = int(np.flatnonzero(waiting)[0])
-                raise FaultError(
-                    f"{threads.name(position)} {verb} byte {int(offsets[position]) % self._stride} of shared memory, "
-                    "to which a cp.async is under way"
-                )
+        waiting = self._pending[self._granules(offsets, nbytes)]
+        if waiting.any():
+            position = int(waiting.nonzero()[0][0]) % threads.count
+            raise FaultError(
+                f"{threads.name(position)} {verb} byte {int(offsets[position]) % self._stride} of shared memory, "
+                "to which a cp.async is under way"
+            )
 
     def copy(self, addresses: Array, values: list[Array], threads: Threads) -> None:
         """Begin a cp.async of 4-byte words: they are there when their thread has waited for their group."""
         offsets = self._offsets(addresses, 4 * len(values), threads)
         self._check_pending(offsets, 4 * len(values), threads, "copies to")
-        for at in self._granules(offsets, 4 * len(values)):
-            self._pending[at] = 1
+        self._pending[self._granules(offsets, 4 * len(values))] = 1
         self._copies.append(_Copy(threads, offsets, values, self._groups[threads.lanes]))
 
     def commit(self, threads: Threads) -> None:
@@ -297,8 +309,7 @@ class SharedMemory:
             if done.any():
                 some = _some(copy.threads, done)
                 offsets = copy.addresses[done]
-                for at in self._granules(offsets, 4 * len(copy.values)):
-                    self._pending[at] = 0
+                self._pending[self._granules(offsets, 4 * len(copy.values))] = 0
                 self._write(offsets, [np.broadcast_to(v, done.shape)[done] for v in copy.values], 4, some)
             if not done.all():
                 left = ~done

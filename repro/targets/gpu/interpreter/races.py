@@ -18,6 +18,7 @@ _SEVERAL = np.int64(1 << (_THREAD_BITS - 1))
 _THREADS = np.int64(_THREAD_BITS)
 _TIME = np.int64(_THREAD_BITS + _BLOCK_BITS)
 _WARP = np.int64(5)
+_LANES = np.int64((1 << 5) - 1)
 NOBODY = -1
 LARGEST_GRID = (1 << _BLOCK_BITS) - 2
 """The number that several blocks together have is kept free."""
@@ -78,7 +79,7 @@ class Ledger:
         """Where several threads of one access read a granule, one stamp was kept: it becomes that of them all."""
         while True:
             kept = self.reader[at]
-            lost = np.flatnonzero(kept != stamp)
+            lost = (kept != stamp).nonzero()[0]
             if not lost.size:
                 return
             at, stamp = at[lost], _together(kept[lost], stamp[lost])
@@ -132,6 +133,11 @@ def _warp(who: Array) -> Array:
 
 def _together(a: Array, b: Array) -> Array:
     """The stamp of both: of several threads of one warp, of one block, or of several blocks; the later time."""
+    apart = a ^ b
+    if not (apart >> _THREADS).any():  # as a rule: one time and one block
+        warp = a & (_SOME_THREAD ^ _SEVERAL ^ _LANES)
+        several = np.where(apart & (_SOME_THREAD ^ _SEVERAL ^ _LANES), _SOME_THREAD, warp | _SEVERAL)
+        return (a & ~_SOME_THREAD) | several
     time = np.maximum(a >> _TIME, b >> _TIME) << _TIME
     warp = _warp(a & _WHO)
     blocks_a, blocks_b = (a & _WHO) >> _THREADS, (b & _WHO) >> _THREADS
