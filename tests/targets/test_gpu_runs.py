@@ -62,6 +62,22 @@ def test_several_runs_give_the_bits(dtype: DType, runs: int, size: int, lines: i
 
 
 @pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("lines", [1, 3])
+@pytest.mark.parametrize("size", [7, 1023, 1365])
+@pytest.mark.parametrize(("dtype", "runs"), [(F32, 8), (F64, 4)])
+def test_rows_of_odd_length_one_element_at_a_time(dtype: DType, runs: int, size: int, lines: int) -> None:
+    """What such rows have in common (a row's maximum, say) keeps them from being one."""
+    plain = unary(size, lines, dtype)
+    i = plain.axes[0]
+    value = apply("add", plain.stores[0].value, load(dtype, 2, i if lines > 1 else ix.number(0)))
+    buffers = (*plain.buffers, BufferParameter(dtype, lines, False))
+    kernel = Kernel(buffers, (), plain.axes, 0, (Store(1, plain.stores[0].offset, value),))
+    code = check_gpu(kernel, drawn(kernel))
+    if lines > 1:
+        assert f"width=1 runs={runs} along {size}" in code.schedule
+
+
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_verdict_holds_for_all_runs(kept: bool) -> None:
     kernel = unary(2052, 1, F32, load(BOOL, 2, ix.number(0)))

@@ -1,4 +1,5 @@
 """Kernels of independent outputs: a thread takes 16 bytes of neighbours, so that warps read and write whole lines.
+Where rows do not hold whole runs of them (a vocabulary of 50257), it takes one at a time.
 
 Where that is all that a thread would wait for, it takes several such runs, each as far from the next as the block has
 threads, and asks for all of them before it computes: by Little's law a multiprocessor that has 25 to 36 bytes a
@@ -12,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from repro.ir import index as ix
 from repro.ir.expressions import Apply, Axis, Expr, Load, Reduce
 from repro.ir.loops import Kernel
 from repro.machines import Machine
@@ -27,9 +29,10 @@ LIGHT = 96
 """Scalar operations of an output up to which a thread takes several: beyond, code and registers are worth more."""
 FLIGHT = 32
 """Bytes that a thread is to wait for at a time."""
-MOST_RUNS = 4
 PLAINEST = 16
-"""Scalar operations of an output up to which a thread takes several runs of them."""
+"""Scalar operations of an output up to which it is plain: values of many are few registers."""
+MOST = {True: 16, False: 4}
+"""Outputs of a thread, by whether they are plain."""
 FULL = 2 * 132 * 2048
 """Runs below which a thread takes one: a chip's threads, twice (132 multiprocessors of 2048)."""
 
@@ -76,20 +79,26 @@ def plan(kernel: Kernel) -> Plan | None:
         return None
     axis = max(kernel.axes, key=lambda axis: (run_width(kernel, axis), axis.extent), default=None)
     width = 1 if axis is None else run_width(kernel, axis)
-    if axis is None or not axis.extent >= width > 1:
-        return None
+    if axis is not None and axis.extent >= width > 1:
+        return _of(kernel, axis, width)
+    beside = [axis for axis in kernel.axes if all(ix.coefficient(s.offset, axis) == 1 for s in kernel.stores)]
+    found = _several(kernel, _of(kernel, beside[0], 1)) if beside else None
+    return found if found is not None and found.runs > 1 else None
+
+
+def _of(kernel: Kernel, axis: Axis, width: int) -> Plan:
     return Plan(axis, tuple(other for other in kernel.axes if other is not axis), width)
 
 
 def _several(kernel: Kernel, chosen: Plan) -> Plan:
     """The same with as many runs a thread as bring enough bytes at a time; one where the chip has few threads to run,
     or the values of several would take the registers of other threads."""
-    applied = sum(isinstance(e, Apply) for e in commonly(kernel))
-    if chosen.places < FULL or chosen.axis.extent % chosen.width or applied > PLAINEST:
+    if chosen.places < FULL or chosen.axis.extent % chosen.width:
         return chosen
+    plain = sum(isinstance(e, Apply) for e in commonly(kernel)) <= PLAINEST
     read = {e for e in commonly(kernel) if isinstance(e, Load) and chosen.axis in e.free}
     brought = chosen.width * sum(kernel.buffers[e.buffer].dtype.bytes for e in read)
-    return replace(chosen, runs=max(1, min(MOST_RUNS, FLIGHT // brought))) if brought else chosen
+    return replace(chosen, runs=max(1, min(MOST[plain] // chosen.width, FLIGHT // brought))) if brought else chosen
 
 
 def _in_place(kernel: Kernel) -> bool:
@@ -152,12 +161,13 @@ class _Outputs:
 
     def _place(self, number: Val) -> tuple[Scope, Val]:
         """Where a run begins: the values of the other axes, and the first place along the plan's own."""
-        f, (others, width) = self.f, (self.plan.others, self.plan.width)
-        group, rest = (scalars.binary(f, how, number, integer(self.plan.groups)) for how in ("urem", "udiv"))
-        bound = dict(zip(others, self.body.split(rest, others) if others else (), strict=True))
-        return Scope(None, bound), f.scaled(group, width)
+        others = self.plan.others
+        *rest, group = self.body.split(number, (*others, ix.axis(0, self.plan.groups)))
+        return Scope(None, dict(zip(others, rest, strict=True))), self.f.scaled(group, self.plan.width)
 
     def _run(self, scope: Scope, first: Val) -> Scope:
+        if self.plan.width == 1:
+            return Scope(scope, {self.plan.axis: first})
         return self.body.lane_scope(scope, [self.plan.axis], first, self.plan.width, None, aligned=True)
 
     def thread(self, number: Val) -> None:
