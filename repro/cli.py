@@ -172,10 +172,14 @@ def build(options: argparse.Namespace) -> int:
     for warning in artifact.warnings:
         tables.line(tables.console(stderr=True), f"warning: {warning}", "yellow")
     if options.json:
-        _print_json({"artifact": artifact.id, "graph": artifact.graph_digest, "folder": str(artifact.folder)})
+        roles = {kind: [each.name for each in artifact.roles if each.role == kind] for kind in tables.ROLES}
+        told = {"artifact": artifact.id, "graph": artifact.graph_digest, "folder": str(artifact.folder)}
+        _print_json({**told, "parameters": roles} if artifact.roles else told)
         return EXIT_GOOD
     out = tables.console()
     tables.show_layers(out, artifact.layers)
+    if artifact.roles:
+        tables.show_roles(out, artifact.roles)
     tables.line(out, f"{artifact.folder}{'' if artifact.written else ' (already there, identical)'}")
     tables.line(out, f"artifact {artifact.id}", "bold")
     tables.line(out, f"graph    {artifact.graph_digest}", "bold")

@@ -21,7 +21,7 @@ from repro.artifact.canonical import Json
 from repro.artifact.checks import Report
 from repro.artifact.comparison import Difference
 from repro.artifact.loaded import LoadedArtifact
-from repro.artifact.sessions import Session
+from repro.artifact.sessions import Session, as_arrays
 from repro.errors import EXIT_GOOD, ReproError
 from repro.frontend import load_source
 from repro.frontend.training_info import initialised
@@ -108,7 +108,7 @@ def build(
         bind=_sizes(bind or {}),
         set=dict(set or {}),
         targets=building.expand_targets(names),
-        inputs=inputs,
+        inputs=None if inputs is None else as_arrays(inputs),
         golden_seed=golden_seed,
         seed=seed,
         training=_training(training, gradients),
@@ -121,7 +121,7 @@ def build(
     written = layout.write(built.artifact, folder, force)
     if found is not None:
         found.trim()
-    return LoadedArtifact(reading.open_artifact(folder), written, built.warnings)
+    return LoadedArtifact(reading.open_artifact(folder), written, built.warnings, built.roles)
 
 
 def _sizes(bind: Mapping[str, int]) -> dict[str, int]:

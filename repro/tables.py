@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from repro.artifact.build import Role
 from repro.artifact.checks import Report, Status
 from repro.errors import ReproError
 
@@ -107,6 +108,25 @@ def show_layers(to: Console, layers: Iterable[tuple[str, int]]) -> None:
     rows = [(kind, len(counts), size(sum(counts))) for kind, counts in kinds.items()]
     rows.append(("total", sum(row[1] for row in rows), size(sum(sum(counts) for counts in kinds.values()))))
     to.print(table("layers", ("kind", "blobs", "size"), rows, right=(1, 2)))
+
+
+ROLES = {
+    "trained": "trained (--frozen leaves out)",
+    "updated": "running statistics",
+    "kept": "kept as they are (--trainable adds)",
+}
+"""What a training step does with a parameter, and how it is shown."""
+
+
+def show_roles(to: Console, roles: Sequence[Role]) -> None:
+    """The model's parameters by what its training step does with them, so that a buffer among the trained is seen."""
+    kinds = {kind: [each for each in roles if each.role == kind] for kind in ROLES}
+    rows = [
+        (ROLES[kind], len(own), f"{sum(each.type.elements for each in own):,}", ", ".join(each.name for each in own))
+        for kind, own in kinds.items()
+        if own
+    ]
+    to.print(table("the training step", ("parameters", "tensors", "elements", "names"), rows, right=(1, 2)))
 
 
 def show_report(to: Console, report: Report) -> None:

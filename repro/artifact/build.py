@@ -31,7 +31,7 @@ from repro.numerics.contract import CONTRACT_VERSION
 from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
 from repro.targets.protocol import REFERENCE
-from repro.train_step import TrainOptions, gradients, train_step, words_of
+from repro.train_step import TRAIN_STEP, TrainOptions, gradients, label_notes, train_step, words_of
 from repro.version import VERSION
 
 Progress = Callable[[str, int, int], None]
@@ -58,6 +58,16 @@ class Request:
     """Schedules to use; what it does not name has those of the cost model."""
 
 
+@dataclass(frozen=True)
+class Role:
+    """What a training step does with a parameter of the model: `trained` by the optimizer, `updated` by the model
+    itself (running statistics), or `kept` as it is."""
+
+    name: str
+    type: TensorType
+    role: str
+
+
 @dataclass(frozen=True, eq=False)
 class Built:
     """An artifact, and the entries that it was made from."""
@@ -65,6 +75,8 @@ class Built:
     artifact: Artifact
     entries: tuple[BuiltEntry, ...]
     warnings: tuple[str, ...]
+    roles: tuple[Role, ...] = ()
+    """What the training step does with each of the model's parameters, if there is one."""
 
 
 def expand_targets(names: Sequence[str]) -> tuple[str, ...]:
@@ -141,7 +153,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
         *(layer for _, kept in golden for layer in kept),
     )
     warnings = (*imported.warnings, *_tuning_warnings(request, entries))
-    return Built(Artifact(config, unique(layers)), entries, warnings)
+    return Built(Artifact(config, unique(layers)), entries, warnings, _roles(graphs))
 
 
 def _entries(
@@ -231,6 +243,19 @@ def _set_values(request: Request) -> tuple[tuple[Tensor, ...], tuple[Layer, ...]
     return tuple(found), tuple(layers)
 
 
+def _roles(graphs: Sequence[EntryGraph]) -> tuple[Role, ...]:
+    step = next((graph for graph in graphs if graph.name == TRAIN_STEP), None)
+    if step is None:
+        return ()
+    own = {slot.name for slot in graphs[0].parameters}
+    changed = {slot for slot, _ in step.updates}
+    return tuple(
+        Role(slot.name, slot.type, "kept" if index not in changed else "trained" if slot.trainable else "updated")
+        for index, slot in enumerate(step.parameters)
+        if slot.name in own
+    )
+
+
 # ── golden runs ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -250,9 +275,12 @@ def _golden_runs(
         for each, program in zip(entries, programs, strict=True):
             each.compiled[best.code.name] = program
     given = _given_inputs(request, entries)
+    outputs = [(port.name, port.type) for port in entries[0].source.outputs]
+    notes = {} if request.training is None else label_notes(request.training, outputs)
     made: list[tuple[GoldenRun, tuple[Layer, ...]]] = []
     for each in entries:
-        inputs = golden_runs.golden_inputs(each.source, each.entry, given.get(each.name), request.golden_seed)
+        own = given.get(each.name)
+        inputs = golden_runs.golden_inputs(each.source, each.entry, own, request.golden_seed, notes)
         made.append(golden_runs.golden_run(each, target, inputs, weights, cache, progress))
     return made
 

@@ -24,11 +24,13 @@ LARGE_OUTPUT = 1 << 20
 """Bytes; of a larger golden output the artifact keeps the digest alone."""
 
 
-def golden_inputs(source: EntryGraph, entry: Entry, given: Mapping[str, Array] | None, seed: int) -> dict[str, Array]:
-    """The inputs given, checked, or inputs drawn from the seed."""
+def golden_inputs(
+    source: EntryGraph, entry: Entry, given: Mapping[str, Array] | None, seed: int, notes: Mapping[str, str]
+) -> dict[str, Array]:
+    """The inputs given, checked, or inputs drawn from the seed. `notes` helps with the shapes of some."""
     types = source.graph.arguments
     if given is not None:
-        stored = sessions.match(given, entry.inputs)
+        stored = sessions.match(given, entry.inputs, notes=notes)
         chosen = tuple(to_face(array, kind.dtype) for array, kind in zip(stored, types, strict=True))
     else:
         chosen = golden.draw(types, golden.index_limits(source.graph), seed)

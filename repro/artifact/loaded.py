@@ -7,7 +7,7 @@ from pathlib import Path
 
 from passes import pipeline
 from repro.artifact import sessions, tensors, tuning
-from repro.artifact.build import Request, imported_entries
+from repro.artifact.build import Request, Role, imported_entries
 from repro.artifact.canonical import Bytes
 from repro.artifact.config import Config, Entry, GoldenRun
 from repro.artifact.entries import reference
@@ -22,7 +22,7 @@ from repro.ir.program import Program
 from repro.ir.types import Array, parse_type, to_storage
 from repro.targets import registry
 from repro.targets.protocol import REFERENCE, CompiledProgram, Runner, SharedStep
-from repro.train_step import TrainOptions, training_of
+from repro.train_step import TrainOptions, label_notes, training_of
 
 MOST_THREADS = 1024
 
@@ -30,12 +30,16 @@ MOST_THREADS = 1024
 class LoadedArtifact:
     """A built artifact: its identity, its entries, and sessions that run its code."""
 
-    def __init__(self, stored: Stored, written: bool = False, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, stored: Stored, written: bool = False, warnings: tuple[str, ...] = (), roles: tuple[Role, ...] = ()
+    ) -> None:
         self._stored = stored
         self.written = written
         """Whether the build that returned this wrote the folder; False where the identical artifact stood."""
         self.warnings = warnings
         """What the build that returned this would have its user know about the model."""
+        self.roles = roles
+        """What the training step does with each of the model's parameters, known to the build that returned this."""
 
     @property
     def id(self) -> str:
@@ -89,6 +93,12 @@ class LoadedArtifact:
         """The options of training that it was built with."""
         return training_of(self.config.build.training) if self.config.build.training else None
 
+    @property
+    def label_notes(self) -> dict[str, str]:
+        """What helps where labels of a step have the wrong shape, by the name of the input."""
+        outputs = [(value.name, parse_type(value.type)) for value in self.config.entries[0].outputs]
+        return label_notes(self.training, outputs) if self.training else {}
+
     def _entry(self, name: str) -> Entry:
         found = self.config.entry(name)
         if found is None:
@@ -110,7 +120,7 @@ class LoadedArtifact:
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
         if target == REFERENCE and chips == 1:
-            return sessions.Session(found, self._reference(entry), parameters)
+            return sessions.Session(found, self._reference(entry), parameters, self.label_notes)
         values = [tensors.from_bytes(self._stored.by_digest(weight.digest), weight.type) for weight in weights]
         stored = [
             to_storage(array, kind.type.dtype).reshape(-1) for array, kind in zip(values, parameters, strict=True)
@@ -120,7 +130,7 @@ class LoadedArtifact:
             executable = runner.open(self.compiled(entry, target), stored, threads or cores())
         else:
             executable = runner.open_shared(self._shared(found), stored, chips)
-        return sessions.Session(found, executable, parameters)
+        return sessions.Session(found, executable, parameters, self.label_notes)
 
     def _shared(self, entry: Entry) -> SharedStep:
         source, training = self.entry_graph(entry.name), self.training

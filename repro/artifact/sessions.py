@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -55,30 +56,99 @@ class ReferenceExecutable:
         """Nothing is held."""
 
 
-def accept(array: object, value: Value, what: str = "input") -> Array:
-    """The storage array of a user's array that has exactly the stated type. Raises ReproError for another."""
+_ARRAYS = "a NumPy array, or what NumPy makes one of by itself"
+
+
+def as_array(given: object, what: str) -> Array:
+    """What a user gave as an array, without a copy where it is one. `what` names it: "input 'x'".
+
+    Raises ReproError for what is none: rows of several lengths, other objects, tensors that NumPy cannot read.
+    """
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        advice = f"convert it first (of a PyTorch tensor: {_OF_TORCH})"
+        raise ReproError(
+            f"{what} is not an array", found=f"{_kind(given)}: {reason}", expected=_ARRAYS, next=advice
+        ) from None
+    if array.dtype.kind in "OUSMm":
+        advice = "give one array under each name"
+        raise ReproError(f"{what} is not an array of numbers", found=_kind(given), expected=_ARRAYS, next=advice)
+    return array
+
+
+_OF_TORCH = "x.detach().cpu().numpy(), and of bfloat16 x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)"
+
+
+def _kind(given: object) -> str:
+    kind = type(given)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def accept(array: object, value: Value, what: str = "input", note: str = "") -> Array:
+    """The storage array of a user's array that has exactly the stated type. Raises ReproError for another.
+
+    `note` is what helps where the shape is wrong, if more is known of it than that shapes are fixed."""
     kind = parse_type(value.type)
-    given = np.asarray(array)
+    given = as_array(array, f"{what} '{value.name}'")
     if given.dtype.kind == "V" and given.dtype.itemsize == kind.dtype.bytes and given.dtype.names is None:
         given = given.view(kind.dtype.face)  # .npz knows no bf16 and no f8: it hands them back as raw bytes
-    if given.dtype.newbyteorder("=") != kind.dtype.face or given.shape != kind.shape:
+    typed = given.dtype.newbyteorder("=") == kind.dtype.face
+    if not typed or given.shape != kind.shape:
+        found = f"{given.dtype.name}{list(given.shape)}"
+        own = isinstance(array, np.ndarray | np.generic)
         raise ReproError(
             f"{what} '{value.name}' has another type",
-            found=f"{given.dtype.name}{list(given.shape)}",
+            found=found if own else f"{found}, which NumPy makes of a {_kind(array)}",
             expected=f"{kind.dtype.face.name}{list(kind.shape)}",
+            next=note or SHAPES_ARE_FIXED if typed else f"{NEVER_CONVERTED}: np.asarray(x, {kind.dtype.face.name!r})",
         )
     return to_storage(given, kind.dtype)
 
 
-def match(arrays: Mapping[str, object], values: Sequence[Value], what: str = "input") -> list[Array]:
-    """Storage arrays in the order of `values`. Raises ReproError for a missing or an unknown name."""
-    names = [value.name for value in values]
-    missing = [name for name in names if name not in arrays]
-    unknown = [name for name in arrays if name not in names]
+NEVER_CONVERTED = "types are never converted: give the array in the type stated"
+SHAPES_ARE_FIXED = "shapes are fixed at build: give this one, or build again for another (bind=..., --bind)"
+
+
+def check_mapping(arrays: object, what: str, names: Sequence[str]) -> Mapping[object, object]:
+    """Raises ReproError for what is no mapping from names to arrays."""
+    if not isinstance(arrays, Mapping):
+        shown = ", ".join(f"{name!r}: ..." for name in names[:3] or ["x"])
+        expected = f"a mapping from names to arrays, such as {{{shown}}}"
+        raise ReproError(f"{what}s are given by name", found=_kind(arrays), expected=expected)
+    return cast(Mapping[object, object], arrays)
+
+
+def as_arrays(given: object, what: str = "input") -> dict[str, Array]:
+    """Arrays by name, whatever names and types they have. Raises ReproError for what is none."""
+    named = check_mapping(given, what, ())
+    return {str(name): as_array(each, f"{what} '{name}'") for name, each in named.items()}
+
+
+def check_names(arrays: object, names: Sequence[str], what: str = "input") -> None:
+    """Raises ReproError for what is no mapping from names to arrays, and for a missing or an unknown name."""
+    given = check_mapping(arrays, what, names)
+    missing = [name for name in names if name not in given]
+    unknown = [str(name) for name in given if name not in names]
     if missing or unknown:
-        wrong = f"{what}s are {'missing' if missing else 'unknown'}: {', '.join(missing or unknown)}"
-        raise ReproError(wrong, found=", ".join(sorted(arrays)) or "none", expected=", ".join(names) or "none")
-    return [accept(arrays[value.name], value, what) for value in values]
+        parts = {"missing": missing, "unknown": unknown}
+        wrong = "; ".join(f"{state}: {', '.join(which)}" for state, which in parts.items() if which)
+        raise ReproError(
+            f"{what}s are {wrong}",
+            found=", ".join(sorted(map(str, given))) or "none",
+            expected=", ".join(names) or "none",
+            next="give an array for each name expected, and none besides",
+        )
+
+
+def match(
+    arrays: Mapping[str, object], values: Sequence[Value], what: str = "input", notes: Mapping[str, str] | None = None
+) -> list[Array]:
+    """Storage arrays in the order of `values`. Raises ReproError for a missing or an unknown name, and for an array of
+    another type; `notes` helps with the shapes of some."""
+    check_names(arrays, [value.name for value in values], what)
+    return [accept(arrays[value.name], value, what, (notes or {}).get(value.name, "")) for value in values]
 
 
 @dataclass(frozen=True)
@@ -95,8 +165,16 @@ class Session:
     Threads may share a session: it does one thing at a time.
     """
 
-    def __init__(self, entry: Entry, executable: Executable, parameters: Sequence[Parameter]) -> None:
+    def __init__(
+        self,
+        entry: Entry,
+        executable: Executable,
+        parameters: Sequence[Parameter],
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        """`notes`: what helps where an input has the wrong shape, by its name."""
         self.entry = entry
+        self._notes = notes or {}
         self._executable = executable
         self._parameters = tuple(parameters)
         self._turn = threading.Lock()
@@ -114,7 +192,7 @@ class Session:
 
         Where it raises, the state is as it was; where a run is interrupted, as it was or that of the whole run.
         """
-        given = match(inputs, self.entry.inputs)
+        given = match(inputs, self.entry.inputs, notes=self._notes)
         with self._turn:
             results = self._open().run(given)
         if self.entry.index_checks:
@@ -171,10 +249,11 @@ class Session:
     @state.setter
     def state(self, values: Mapping[str, object]) -> None:
         positions = {parameter.name: position for position, parameter in enumerate(self._parameters)}
+        check_mapping(values, "parameter", list(positions))
         fitting: dict[int, Array] = {}
         for name, array in values.items():
             if name not in positions:
-                raise ReproError("no such parameter", found=name, expected=", ".join(positions))
+                raise ReproError("no such parameter", found=str(name), expected=", ".join(positions))
             parameter = self._parameters[positions[name]]
             fitting[positions[name]] = accept(array, Value(name, str(parameter.type)), "parameter")
         with self._turn:

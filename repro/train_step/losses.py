@@ -93,6 +93,11 @@ class Loss(ABC):
     def labels_type(self, output: TensorType) -> TensorType:
         """The type of the labels of an output; raises ReproError for an output that the loss does not take."""
 
+    def note_on_labels(self, output: str, kind: TensorType) -> str:
+        """What helps where labels have the wrong shape, '' where the shape says it all. `output` is what the loss
+        reads, as a message calls it, `kind` its type."""
+        return ""
+
     @abstractmethod
     def weight_type(self, output: TensorType) -> TensorType:
         """The type of the weights."""
@@ -127,8 +132,23 @@ class ClassLabels(Loss):
 
     def labels_type(self, output: TensorType) -> TensorType:
         if output.rank < 2:
-            raise ReproError("the loss needs a score for each class", found=str(output), expected="scores [N, C, ...]")
+            raise ReproError(
+                "the loss needs a score for each class",
+                found=f"an output {output}",
+                expected="scores [N, C, ...]: samples, then classes",
+                next="read another output (--loss-output), or have the model make one of that shape",
+            )
         return TensorType(I64, (output.shape[0], *output.shape[2:]))
+
+    def note_on_labels(self, output: str, kind: TensorType) -> str:
+        """Which axis has the classes, and what to do if it is another: most models of sequences have them last."""
+        if kind.rank < 3:
+            return ""
+        last = [0, kind.rank - 1, *range(1, kind.rank - 1)]
+        return (
+            f"the loss reads classes from axis 1 of scores [N, C, ...], so {output} has {kind.shape[1]} classes; "
+            f"if they are its last axis ({kind.shape[-1]}), end the model with a Transpose of perm={last}"
+        )
 
     def weight_type(self, output: TensorType) -> TensorType:
         return TensorType(output.dtype, output.shape[1:2])

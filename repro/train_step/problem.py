@@ -141,6 +141,13 @@ def problem_of(imported: Imported, options: TrainOptions) -> Problem:
     return made
 
 
+def label_notes(options: TrainOptions, outputs: Sequence[tuple[str, TensorType]]) -> dict[str, str]:
+    """What helps where labels have the wrong shape, by the name of the input. `outputs` are the model's."""
+    name, kind = next(each for each in outputs if options.loss_output in (None, each[0]))
+    note = options.loss.note_on_labels(f"output '{name}' {kind}", kind)
+    return {LABELS: note} if note else {}
+
+
 def _loss_output(imported: Imported, options: TrainOptions) -> int:
     names = [port.name for port in imported.outputs]
     if options.loss_output is None:

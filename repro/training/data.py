@@ -14,7 +14,7 @@ import numpy as np
 
 from repro.artifact import tensors
 from repro.artifact.config import Value
-from repro.artifact.sessions import accept
+from repro.artifact.sessions import NEVER_CONVERTED, accept, as_array, check_names
 from repro.errors import ReproError
 from repro.ir.types import Array, parse_type, to_face
 from repro.numerics.random_bits import philox_words
@@ -86,26 +86,28 @@ class Dataset:
         return made
 
 
-def fit(arrays: Arrays, values: Sequence[Value], ignored_label: int | None, what: str = "data") -> Dataset:
+def fit(
+    arrays: Arrays,
+    values: Sequence[Value],
+    ignored_label: int | None,
+    what: str = "data",
+    notes: Mapping[str, str] | None = None,
+) -> Dataset:
     """Match arrays with an entry's inputs. Raises ReproError where names, shapes or types do not fit.
 
     The batch is the leading extent of the labels if another input has the same, else that of the first input with one;
     the number of samples is how many that array has. An input may have k rows for each sample, k times the batch in
     all (a label for each character of a line): its array is [samples, k, ...] or [samples * k, ...]. An array of
-    exactly its input's shape that does not fit so is fixed.
+    exactly its input's shape that does not fit so is fixed. `notes` helps with the shapes of some arrays.
     """
-    names = [value.name for value in values]
-    missing = [name for name in names if name not in arrays]
-    unknown = [name for name in arrays if name not in names]
-    if missing or unknown:
-        wrong = f"arrays of the {what} are {'missing' if missing else 'unknown'}: {', '.join(missing or unknown)}"
-        raise ReproError(wrong, found=", ".join(sorted(arrays)) or "none", expected=", ".join(names) or "none")
+    check_names(arrays, [value.name for value in values], f"the {what}'s array")
+    arrays = {each: as_array(given, f"array '{each}' of the {what}") for each, given in arrays.items()}
     name, batch = _leading(values)
     samples = arrays[name].shape[0] if arrays[name].ndim else 0
     sampled: dict[str, Array] = {}
     fixed: dict[str, Array] = {}
     for value in values:
-        shaped = _shaped(value, arrays[value.name], batch, samples, what)
+        shaped = _shaped(value, arrays[value.name], batch, samples, what, (notes or {}).get(value.name, ""))
         if shaped is None:
             fixed[value.name] = arrays[value.name]
         else:
@@ -123,7 +125,7 @@ def _leading(values: Sequence[Value]) -> tuple[str, int]:
     return name, extents[name]
 
 
-def _shaped(value: Value, array: Array, batch: int, samples: int, what: str) -> Array | None:
+def _shaped(value: Value, array: Array, batch: int, samples: int, what: str, note: str) -> Array | None:
     """An array as [samples, rows per sample, ...]; None if it is fixed; ReproError where it fits in neither way."""
     kind = parse_type(value.type)
     raw = array.dtype.kind == "V" and array.dtype.itemsize == kind.dtype.bytes and array.dtype.names is None
@@ -139,7 +141,7 @@ def _shaped(value: Value, array: Array, batch: int, samples: int, what: str) -> 
         f"array '{value.name}' of the {what} does not fit",
         found=f"{array.dtype.name}{list(array.shape)}",
         expected=f"{kind.dtype.face.name}[{samples * rows}{rest}]" if splits else str(kind),
-        next="types are never converted: save the array in the type that the model takes" if not typed else None,
+        next=note or None if typed else NEVER_CONVERTED,
     )
 
 

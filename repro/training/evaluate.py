@@ -67,7 +67,7 @@ class BuiltLoss:
         values = [*entry.inputs, Value(LABELS, str(labels))]
         if options.weighted:
             values.append(Value(WEIGHT, str(options.loss.weight_type(kind))))
-        self._data = fit(arrays, values, ignored_label(options), "validation data")
+        self._data = fit(arrays, values, ignored_label(options), "validation data", artifact.label_notes)
         self._session: Session = artifact.session(INFER, target, threads)
         self._weights = [artifact.config.weights[position].name for position in entry.weights]
 

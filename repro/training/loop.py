@@ -132,7 +132,7 @@ class _Run:
     def __init__(self, artifact: LoadedArtifact, arrays: Arrays, settings: Settings, cache: Cache | None) -> None:
         self.artifact, self.settings, self.cache = artifact, settings, cache
         self.entry = _train_step(artifact)
-        fitted = data.fit(arrays, self.entry.inputs, ignored_label(artifact.training))
+        fitted = data.fit(arrays, self.entry.inputs, ignored_label(artifact.training), notes=artifact.label_notes)
         if settings.batch not in (None, fitted.batch):
             raise ReproError(
                 "the artifact was built for another batch",

@@ -81,7 +81,7 @@ def _batches(artifact: LoadedArtifact, arrays: Arrays, trace: Trace) -> Batches:
             found=f"{trace.path}: {header['graph']}",
             expected=entry.graph if entry else header["entry"],
         )
-    fitted = data.fit(arrays, entry.inputs, ignored_label(artifact.training))
+    fitted = data.fit(arrays, entry.inputs, ignored_label(artifact.training), notes=artifact.label_notes)
     if (fitted.samples, fitted.batch) != (header["samples"], header["batch"]):
         found = f"{fitted.samples} samples in batches of {fitted.batch}"
         expected = f"{header['samples']} in batches of {header['batch']}"

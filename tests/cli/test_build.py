@@ -51,6 +51,18 @@ def test_identical_is_a_no_op_and_another_needs_force(tmp_path: Path, capsys: py
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_build_shows_what_its_step_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["build", str(MODEL), "-o", str(tmp_path / "out"), "--bind", "N=2", "--loss", "softmax_cross_entropy"]
+    words += ["--frozen", "*.bias"]
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert "trained (--frozen leaves out)" in shown and "kept as they are (--trainable adds)" in shown
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["parameters"]
+    assert told["trained"] and told["kept"] and not told["updated"]
+    assert not any(name.endswith(".bias") for name in told["trained"])
+
+
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("")

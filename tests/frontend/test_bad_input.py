@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, external_data_helper, helper
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from repro.errors import EXIT_USAGE, ReproError
 from repro.frontend import import_model, load_model
@@ -258,6 +258,14 @@ def test_a_name_that_no_artifact_can_hold(what: str) -> None:
 def test_a_name_that_nothing_makes() -> None:
     assert "'nowhere'" in str(refused_import(model([node("Relu", "nowhere", "y")])).found)
     assert "'y'" in str(refused_import(model([], [value("x")])).found)
+
+
+def test_two_initializers_of_one_name() -> None:
+    proto = model([node("Add", "x w", "y")], [value("x")], initializers={"w": np.ones(3, np.float32)})
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 3)), "w"))
+    error = refused_import(proto)
+    assert error.what == "two initializers have one name"
+    assert error.found == "'w' twice, as float[3] and double[1, 3]"
 
 
 def test_two_nodes_write_one_name() -> None:
