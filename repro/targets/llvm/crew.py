@@ -26,6 +26,34 @@ _POLITE = 64
 def emit(machine: Machine) -> str:
     """The module of the function `repro_crew`."""
     how = waiting(machine)
+    give = f"""\
+  %before = atomicrmw xchg ptr %give.slot, i32 {_RUNS} seq_cst
+  %asleep = icmp eq i32 %before, {_SLEEPS}
+  br i1 %asleep, label %wake, label %give.next
+wake:
+  %woken = {how.wake("%give.slot", 1)}
+  br label %give.next"""
+    gather = f"""\
+  br label %until
+until:
+  %count = phi i32 [ 0, %gather.one ], [ %next, %paused ], [ 0, %yielded ]
+  %now = load atomic i32, ptr %gather.slot acquire, align 4
+  %running = icmp eq i32 %now, {_RUNS}
+  br i1 %running, label %paused, label %gather.next
+paused:
+  {how.pause}
+  %next = add i32 %count, 1
+  %long = icmp eq i32 %next, {_POLITE}
+  br i1 %long, label %yield, label %until
+yield:
+  %gave = call i32 @sched_yield()
+  br label %yielded
+yielded:
+  br label %until"""
+    tell = f"""\
+  %old = atomicrmw xchg ptr %tell.slot, i32 {_LEAVES} seq_cst
+  %heard = {how.wake("%tell.slot", 1)}
+  br label %tell.next"""
     return f"""\
 target triple = "{machine.triple}"
 {how.declared}
@@ -78,70 +106,35 @@ leave:
 
 lead:
   br label %give
-give:
-  %to = phi i64 [ 1, %lead ], [ %after, %given ]
-  %some = icmp ult i64 %to, %threads
-  br i1 %some, label %one, label %share
-one:
-  %distance = mul i64 %to, {SLOT_BYTES}
-  %theirs = getelementptr i8, ptr %slots, i64 %distance
-  %before = atomicrmw xchg ptr %theirs, i32 {_RUNS} seq_cst
-  %asleep = icmp eq i32 %before, {_SLEEPS}
-  br i1 %asleep, label %wake, label %given
-wake:
-  %woken = {how.wake("%theirs", 1)}
-  br label %given
-given:
-  %after = add i64 %to, 1
-  br label %give
+{_others("give", "lead", give, "share")}
 share:
   %result = call i32 %entry(ptr %context, i64 0, i64 %threads)
   br label %gather
-gather:
-  %from = phi i64 [ 1, %share ], [ %behind, %empty ]
-  %left = icmp ult i64 %from, %threads
-  br i1 %left, label %watch, label %all
-watch:
-  %away = mul i64 %from, {SLOT_BYTES}
-  %watched = getelementptr i8, ptr %slots, i64 %away
-  br label %until
-until:
-  %count = phi i32 [ 0, %watch ], [ %next, %paused ], [ 0, %yielded ]
-  %now = load atomic i32, ptr %watched acquire, align 4
-  %running = icmp eq i32 %now, {_RUNS}
-  br i1 %running, label %paused, label %empty
-paused:
-  {how.pause}
-  %next = add i32 %count, 1
-  %long = icmp eq i32 %next, {_POLITE}
-  br i1 %long, label %yield, label %until
-yield:
-  %gave = call i32 @sched_yield()
-  br label %yielded
-yielded:
-  br label %until
-empty:
-  %behind = add i64 %from, 1
-  br label %gather
+{_others("gather", "share", gather, "all")}
 all:
   ret i32 %result
 
 end:
   br label %tell
-tell:
-  %who = phi i64 [ 1, %end ], [ %other, %told ]
-  %any = icmp ult i64 %who, %threads
-  br i1 %any, label %say, label %ended
-say:
-  %far = mul i64 %who, {SLOT_BYTES}
-  %line = getelementptr i8, ptr %slots, i64 %far
-  %old = atomicrmw xchg ptr %line, i32 {_LEAVES} seq_cst
-  %heard = {how.wake("%line", 1)}
-  br label %told
-told:
-  %other = add i64 %who, 1
-  br label %tell
+{_others("tell", "end", tell, "ended")}
 ended:
   ret i32 0
 }}
 """
+
+
+def _others(name: str, before: str, each: str, then: str) -> str:
+    """A loop over the slots of all threads but the caller's, from block `before` and on to `then`. The text `each`
+    finds the slot in %NAME.slot, and goes on to %NAME.next."""
+    return f"""\
+{name}:
+  %{name}.thread = phi i64 [ 1, %{before} ], [ %{name}.more, %{name}.next ]
+  %{name}.some = icmp ult i64 %{name}.thread, %threads
+  br i1 %{name}.some, label %{name}.one, label %{then}
+{name}.one:
+  %{name}.place = mul i64 %{name}.thread, {SLOT_BYTES}
+  %{name}.slot = getelementptr i8, ptr %slots, i64 %{name}.place
+{each}
+{name}.next:
+  %{name}.more = add i64 %{name}.thread, 1
+  br label %{name}"""

@@ -105,15 +105,16 @@ class PixelWindow(WindowItem):
 
     def _is_short(self, low: Val, high: Val) -> bool:
         """Whether a line is known to have no whole vector, and to lie in one."""
-        if not (is_number(low) and is_number(high)):
+        step, begin, end = self.found.step, low.number, high.number
+        if begin is None or end is None:
             return False
-        step, begin, end = self.found.step, int(low.text), int(high.text)
         whole = end // step - -(-begin // step) >= self.shape.width
         return not whole and begin < end <= begin // step * step + self.shape.width * step
 
     def _short(self, low: Val, high: Val, scope: Scope, line: Val) -> None:
         f, width, step = self.f, self.shape.width, self.found.step
-        at = int(low.text) // step
+        assert low.number is not None, "a short line's ends are known"
+        at = low.number // step
         numbers = f.add(f.splat(integer(at * step), width * step), f.lanes(width * step))
         ends = [scalars.constant(f, I64, int(end.text), width * step) for end in (low, high)]
         mask = scalars.binary(
@@ -174,29 +175,14 @@ def present_run(block: Block, along: Sequence[Expr], axis: Axis, scope: Scope) -
         operator, rest, number = found
         end = _difference(block.f, number, block.body.value(rest, scope))
         if operator == "lt":
-            high = _least(block.f, end, high)
+            high = scalars.least(block.f, end, high)
         else:
-            low = _greatest(block.f, end, low)
-    high = _greatest(block.f, high, integer(0))
-    return _least(block.f, low, high), high
+            low = scalars.greatest(block.f, end, low)
+    high = scalars.greatest(block.f, high, integer(0))
+    return scalars.least(block.f, low, high), high
 
 
 def _difference(f: Function, number: int, value: Val) -> Val:
-    return integer(number - int(value.text)) if is_number(value) else f.let(f"sub i64 {number}, {value.text}", I64)
-
-
-def _least(f: Function, a: Val, b: Val) -> Val:
-    if is_number(a) and is_number(b):
-        return integer(min(int(a.text), int(b.text)))
-    return scalars.least(f, a, b)
-
-
-def _greatest(f: Function, a: Val, b: Val) -> Val:
-    if is_number(a) and is_number(b):
-        return integer(max(int(a.text), int(b.text)))
-    return scalars.select(f, scalars.compare(f, "gt", a, b), a, b)
-
-
-def is_number(value: Val) -> bool:
-    """Whether the code knows an integer."""
-    return value.text.lstrip("-").isdigit()
+    if value.number is not None:
+        return integer(number - value.number)
+    return f.let(f"sub i64 {number}, {value.text}", I64)

@@ -200,9 +200,7 @@ class Reduction:
         return self.f.let(f"select {is_first.typed}, {value.typed}, {summed.typed}", self.dtype, value.width)
 
     def _least(self, value: Val, bound: int) -> Val:
-        if value.text.lstrip("-").isdigit():
-            return integer(min(int(value.text), bound))
-        return scalars.select(self.f, scalars.compare(self.f, "lt", value, integer(bound)), value, integer(bound))
+        return scalars.least(self.f, value, integer(bound))
 
     # lanes (rule 10) ────────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from repro.errors import InternalError
 from repro.ir.types import BOOL, F32, F64, DType
-from repro.targets.llvm.text import Function, Val, element, literal, vector
+from repro.targets.llvm.text import Function, Val, element, integer, literal, vector
 
 _ARITHMETIC = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
 _ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
@@ -45,12 +45,16 @@ def compare(f: Function, op: str, a: Val, b: Val) -> Val:
 
 
 def least(f: Function, a: Val, b: Val) -> Val:
-    """The lesser of two integers."""
+    """The lesser of two integers, as a number where both are known."""
+    if a.number is not None and b.number is not None:
+        return integer(min(a.number, b.number), a.dtype)
     return select(f, compare(f, "lt", a, b), a, b)
 
 
 def greatest(f: Function, a: Val, b: Val) -> Val:
-    """The greater of two integers."""
+    """The greater of two integers, as a number where both are known."""
+    if a.number is not None and b.number is not None:
+        return integer(max(a.number, b.number), a.dtype)
     return select(f, compare(f, "lt", a, b), b, a)
 
 

@@ -45,6 +45,11 @@ class Val:
     def typed(self) -> str:
         return f"{self.type} {self.text}"
 
+    @property
+    def number(self) -> int | None:
+        """The integer that it is, where the code knows it."""
+        return int(self.text) if self.text.lstrip("-").isdigit() else None
+
 
 def integer(value: int, dtype: DType = I64) -> Val:
     return Val(str(value), dtype)
