@@ -13,14 +13,16 @@ CACHE = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One build cache for all processes of this session, and not the user's: tests plant faults.
+    """One build cache for all processes of this session, and not the user's: tests plant faults. Beside it, the objects
+    that tests share (compiled.py).
 
     Ctrl-C means KeyboardInterrupt, here and in child processes, even if a shell started this one in the background,
     where it lets that signal be ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
-        config.stash[CACHE] = os.environ["REPRO_CACHE"] = tempfile.mkdtemp(prefix="repro-tests-")
+        config.stash[CACHE] = folder = tempfile.mkdtemp(prefix="repro-tests-")
+        os.environ["REPRO_CACHE"], os.environ["REPRO_TEST_OBJECTS"] = f"{folder}/builds", f"{folder}/objects"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

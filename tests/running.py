@@ -12,14 +12,15 @@ from repro.ir.types import Array
 from repro.machines import Machine
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
+from tests import compiled
 
 
 def executable(program: Program, machine: Machine, threads: int = 1) -> CpuExecutable:
     """A program compiled for a machine that this host runs."""
     schedules = [schedule(kernel, machine) for kernel in program.kernels]
     pairs = zip(program.kernels, schedules, strict=True)
-    objects = [cpu.compile_kernel(kernel, chosen, machine) for kernel, chosen in pairs]
-    objects.append(cpu.compile_program(program, schedules, machine))
+    objects = [compiled.compile_kernel(kernel, chosen, machine) for kernel, chosen in pairs]
+    objects.append(compiled.compile_program(program, schedules, machine))
     return CpuExecutable(program, cpu.load(objects), cpu.scratch_bytes(program, schedules), threads)
 
 

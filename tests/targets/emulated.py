@@ -15,6 +15,7 @@ from repro.ir.types import Array
 from repro.machines import AARCH64
 from repro.targets import cpu
 from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from tests import compiled
 from tests.goldens.qemu import COMPILER, EMULATOR, SOURCE
 from tests.targets.native import single
 
@@ -23,8 +24,8 @@ def run_emulated(kernel: Kernel, buffers: Sequence[Array], schedule: Schedule, t
     """The buffers after the kernel ran once on copies of those given (flat storage arrays)."""
     program = single(kernel)
     objects = [
-        cpu.compile_kernel(kernel, schedule, AARCH64),
-        cpu.compile_program(program, [schedule], AARCH64),
+        compiled.compile_kernel(kernel, schedule, AARCH64),
+        compiled.compile_program(program, [schedule], AARCH64),
     ]
     sizes = [max(64, -(-array.nbytes // 64) * 64) for array in buffers]
     offsets = [sum(sizes[:number]) for number in range(len(sizes))]

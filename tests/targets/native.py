@@ -15,6 +15,7 @@ from repro.machines import CPUS, Machine
 from repro.numerics.numpy_scalars import canonicalize
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
+from tests import compiled
 
 HERE: list[Machine] = [machine for machine in CPUS.values() if cpu.runs_here(machine) is None]
 assert HERE, "this host runs no CPU machine: these tests would prove nothing"
@@ -34,10 +35,10 @@ def single(kernel: Kernel) -> Program:
 
 def executable(program: Program, machine: Machine, schedules: Sequence[Schedule], threads: int = 1) -> CpuExecutable:
     objects = [
-        cpu.compile_kernel(kernel.text, schedule, machine)
+        compiled.compile_kernel(kernel.text, schedule, machine)
         for kernel, schedule in zip(program.kernels, schedules, strict=True)
     ]
-    code = cpu.load([*objects, cpu.compile_program(program, schedules, machine)])
+    code = cpu.load([*objects, compiled.compile_program(program, schedules, machine)])
     return CpuExecutable(program, code, cpu.scratch_bytes(program, schedules), threads)
 
 

@@ -19,6 +19,7 @@ from repro.ops import canonical_nan, scatter, slice_
 from repro.ops.record import evaluate
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
+from tests import compiled
 from tests.passes.test_row_blocks import EAGER
 from tests.running import run_on_cpu
 from tests.targets.native import HERE, differences
@@ -67,8 +68,8 @@ def check(case: Case, data: st.DataObject) -> None:
         elif data.draw(st.booleans()):
             chosen = [data.draw(schedules(kernel)) for kernel in program.kernels]
         pairs = zip(program.kernels, chosen, strict=True)
-        objects = [cpu.compile_kernel(kernel.text, one, machine) for kernel, one in pairs]
-        code = cpu.load([*objects, cpu.compile_program(program, chosen, machine)])
+        objects = [compiled.compile_kernel(kernel.text, one, machine) for kernel, one in pairs]
+        code = cpu.load([*objects, compiled.compile_program(program, chosen, machine)])
         note(f"{machine.name}: {[one.text for one in chosen]}")
         for threads in (1, 2, 5):
             runner = CpuExecutable(program, code, cpu.scratch_bytes(program, chosen), threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -53,6 +53,12 @@ def arrays(kernel: Kernel) -> list[Array]:
     return made
 
 
+@lru_cache(maxsize=4)
+def default_results(kernel: Kernel) -> list[Array]:
+    """By the cost model's schedule for the first machine."""
+    return run_kernel(kernel, arrays(kernel), HERE[0])
+
+
 @st.composite
 def schedules(draw: st.DrawFn, kernel: Kernel) -> Schedule:
     """Any legal schedule: every vector axis, width, block, set of inner axes; tiles where there can be some."""
@@ -93,10 +99,8 @@ def test_there_are_kernels_of_every_kind() -> None:
 def test_random_schedules_give_equal_bits(kernel: Kernel, data: st.DataObject) -> None:
     chosen, machine = data.draw(schedules(kernel)), data.draw(st.sampled_from(HERE))
     assert parse_schedule(chosen.text) == chosen
-    given_arrays = arrays(kernel)
-    wanted = run_kernel(kernel, given_arrays, HERE[0])
-    found = run_kernel(kernel, given_arrays, machine, chosen, data.draw(st.sampled_from([1, 3])))
-    for buffer, left, right in zip(kernel.buffers, found, wanted, strict=True):
+    found = run_kernel(kernel, arrays(kernel), machine, chosen, data.draw(st.sampled_from([1, 3])))
+    for buffer, left, right in zip(kernel.buffers, found, default_results(kernel), strict=True):
         assert same(buffer.dtype, left, right), differences(buffer.dtype, left, right)
 
 

@@ -3,8 +3,6 @@ walks through all of them."""
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,18 +14,11 @@ from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.schedule import ContractionTile, Schedule
-from repro.ir.types import Array
 from repro.machines import AARCH64, Machine
 from tests.targets.native import HERE, differences, run_kernel, same
-from tests.targets.test_random_schedules import arrays, kernels
+from tests.targets.test_random_schedules import arrays, default_results, kernels
 
 MACHINES = [*HERE, AARCH64]
-
-
-@cache
-def default_results(kernel: Kernel) -> list[Array]:
-    """By the cost model's schedule for the first machine."""
-    return run_kernel(kernel, arrays(kernel), HERE[0])
 
 
 def check(kernel: Kernel, machine: Machine, chosen: Schedule, threads: int) -> None:
