@@ -6,8 +6,11 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
+
+from repro.artifact import workers
 
 CACHE = pytest.StashKey[str]()
 
@@ -23,6 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[CACHE] = folder = tempfile.mkdtemp(prefix="repro-tests-")
         os.environ["REPRO_CACHE"], os.environ["REPRO_TEST_OBJECTS"] = f"{folder}/builds", f"{folder}/objects"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiling_in_this_process() -> Iterator[None]:
+    """The processes of this session have the cores to themselves already: a worker's start takes the time of many
+    kernels of a small model. Workers are tested by themselves, and in what tests run as commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "JOBS_PER_WORKER", 10**6)
+        yield
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

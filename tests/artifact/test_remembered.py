@@ -16,7 +16,7 @@ from repro.artifact.canonical import sha256
 from repro.artifact.checks import Status
 from repro.artifact.entries import BuiltEntry
 
-CASE = bless.cases()["digits_cnn_trained"]
+CASE = bless.cases()["digits_mlp_trained"]
 TARGETS = ("cpu", "gpu", "tpu-sim")
 
 

@@ -13,6 +13,12 @@ def square(number: int) -> tuple[int, int]:
     return number * number, os.getpid()
 
 
+@pytest.fixture(autouse=True)
+def as_in_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker for few jobs (conftest.py has none)."""
+    monkeypatch.setattr(workers, "JOBS_PER_WORKER", 6)
+
+
 @pytest.mark.parametrize("count", [0, 1, 40])
 def test_results_keep_their_order(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "cores", lambda: 2)

@@ -13,16 +13,8 @@ MODEL = GOLDEN / "digits_mlp" / "forward.onnx"
 INPUTS = GOLDEN / "digits_mlp" / "inputs.npz"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory):
-    """A cache of the test run's own, so that no test reads or fills the user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REPRO_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="session")
-def mlp(own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The artifact of digits_mlp. Read only: a test that changes it takes a copy."""
     folder = tmp_path_factory.mktemp("mlp") / "mlp.repro"
     repro.build(MODEL, folder, inputs=repro.read_npz(INPUTS))

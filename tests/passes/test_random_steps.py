@@ -19,7 +19,7 @@ from repro.ir.program import Commit, Program
 from repro.ir.types import Array
 from repro.ops.record import evaluate
 from repro.targets import interpreter
-from repro.targets.protocol import Executable, Runner
+from repro.targets.protocol import Executable
 from repro.targets.registry import FAMILIES
 from tests.passes.random_models import models
 from tests.passes.random_steps import RandomStep, steps
@@ -66,11 +66,6 @@ class Interpreted:
         return self.state[position]
 
 
-def opened(runner: Runner, program: Program, state: Sequence[Array], threads: int) -> Executable:
-    (compiled,) = compile_programs([(runner.code, program)], None, lambda stage, done, total: None)
-    return runner.open(compiled, [array.reshape(-1) for array in state], threads)
-
-
 def check(
     step: RandomStep, made: Executable | Interpreted, stray: int | None, wanted: Expected, reported: bool
 ) -> None:
@@ -107,9 +102,14 @@ def as_code(step: RandomStep, percent: int, stray: int | None) -> None:
     wanted = expected(step, stray)
     assert RUNNERS
     lowered = programs(step, percent)[percent > 0]
+    codes = list(dict.fromkeys(runner.code for runner in RUNNERS))
+    wanted_code = [(code, lowered.program) for code in codes]
+    made_code = compile_programs(wanted_code, None, lambda stage, done, total: None)
+    compiled = dict(zip(codes, made_code, strict=True))
     for runner in RUNNERS:
         for threads in sorted({runner.threads[0], runner.threads[-1]}):
-            made = opened(runner, lowered.program, step.state(), threads)
+            state = [array.reshape(-1) for array in step.state()]
+            made = runner.open(compiled[runner.code], state, threads)
             check(step, made, stray, wanted, bool(lowered.checked))
             made.close()
 
@@ -126,7 +126,7 @@ def test_random_steps_as_programs(step: RandomStep, percent: int, stray: int | N
 
 
 @given(steps(), budgets, strays)
-@settings(UNDISTURBED, max_examples=3)
+@settings(UNDISTURBED, max_examples=8)
 def test_random_steps_as_code(step: RandomStep, percent: int, stray: int | None) -> None:
     as_code(step, percent, stray)
 

@@ -12,10 +12,10 @@ import pytest
 import repro
 from passes import pipeline
 from passes.recompute import MemoryBudgetError, recompute
-from repro.artifact.cache import Cache
 from repro.artifact.compiling import compile_programs
 from repro.artifact.config import Config
 from repro.cli import parser
+from repro.driver import default_cache
 from repro.frontend import import_model, load_model
 from repro.ir.parse_program import parse_program
 from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, walk
@@ -78,11 +78,11 @@ def bounded(name: str, percent: int) -> Program:
     return recompute(program, program.arena_bytes * percent // 100)
 
 
-def compiled(program: Program, folder: Path) -> CompiledProgram:
-    """Code for this host; a program and its bounded form share their kernels' objects."""
+def compiled(program: Program) -> CompiledProgram:
+    """Code for this host; programs share their kernels' objects by the session's cache."""
     best = registry.best(registry.CPU)
     assert best is not None
-    return compile_programs([(best.code, program)], Cache(folder), lambda *_: None)[0]
+    return compile_programs([(best.code, program)], default_cache(), lambda *_: None)[0]
 
 
 def results(name: str, code: CompiledProgram, threads: int) -> list[bytes]:
@@ -110,11 +110,11 @@ def test_the_arena_fits_and_calls_are_repeated(name: str, percent: int) -> None:
 
 
 @pytest.mark.parametrize("name", BUDGETS)
-def test_outputs_and_state_have_the_same_bits(name: str, tmp_path: Path) -> None:
-    expected = results(name, compiled(trained(name).program, tmp_path), 1)
+def test_outputs_and_state_have_the_same_bits(name: str) -> None:
+    expected = results(name, compiled(trained(name).program), 1)
     assert len(expected) > len(trained(name).step.updates)
     for percent in BUDGETS[name]:
-        code = compiled(bounded(name, percent), tmp_path)
+        code = compiled(bounded(name, percent))
         for threads in (1, 2):
             assert results(name, code, threads) == expected, (percent, threads)
 
@@ -157,11 +157,11 @@ def test_calls_that_are_moved_up_lower_the_arena_alone() -> None:
     [pytest.param(f"{name} {way}", marks=() if way == "both" else pytest.mark.full)
      for name in LOOP_BUDGETS for way in LOOPS],
 )  # fmt: skip
-def test_in_loops_outputs_and_state_have_the_same_bits(case: str, tmp_path: Path) -> None:
-    expected = results(case, compiled(trained(case).program, tmp_path), 1)
+def test_in_loops_outputs_and_state_have_the_same_bits(case: str) -> None:
+    expected = results(case, compiled(trained(case).program), 1)
     assert len(expected) > len(trained(case).step.updates)
     for percent in LOOP_BUDGETS[case.partition(" ")[0]]:
-        code = compiled(bounded(case, percent), tmp_path)
+        code = compiled(bounded(case, percent))
         for threads in (1, 2):
             assert results(case, code, threads) == expected, (percent, threads)
 
@@ -199,10 +199,9 @@ def test_a_budget_that_fits_changes_nothing_and_the_choice_is_repeated() -> None
     assert again.text == bounded("nano_gpt", 60).text
 
 
-def test_an_artifact_with_a_budget_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_artifact_with_a_budget_verifies(tmp_path: Path) -> None:
     machine = cpu.best_machine()
     assert machine is not None
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def build(folder: str, budget: int | None) -> Config:
         built = repro.build(

@@ -18,14 +18,6 @@ DIGITS = ROOT / "examples" / "data" / "digits.npz"
 BATCH = 16
 
 
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory):
-    """A cache of the test run's own, so that no test reads or fills the user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REPRO_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="session")
 def target() -> str:
     """What this host runs best; the reference where it runs none."""
@@ -34,7 +26,7 @@ def target() -> str:
 
 
 @pytest.fixture(scope="session")
-def artifact(own_cache: None, target: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def artifact(target: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """digits_mlp with a training step, for this host."""
     folder = tmp_path_factory.mktemp("artifact") / "mlp.repro"
     options: dict[str, Any] = {

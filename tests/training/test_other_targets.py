@@ -21,7 +21,7 @@ TRAINED: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def both(own_cache: None, target: str, tmp_path_factory: pytest.TempPathFactory) -> repro.LoadedArtifact:
+def both(target: str, tmp_path_factory: pytest.TempPathFactory) -> repro.LoadedArtifact:
     folder = tmp_path_factory.mktemp("both") / "mlp.repro"
     return repro.build(MODEL, folder, bind={"N": BATCH}, targets=[target, *RUNNERS], **TRAINED)
 

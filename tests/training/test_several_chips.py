@@ -15,7 +15,7 @@ TRAINED: dict[str, Any] = {"loss": "softmax_cross_entropy", "optimizer": "adam",
 
 
 @pytest.fixture(scope="module")
-def sharded(own_cache: None, target: str, tmp_path_factory: pytest.TempPathFactory) -> repro.LoadedArtifact:
+def sharded(target: str, tmp_path_factory: pytest.TempPathFactory) -> repro.LoadedArtifact:
     folder = tmp_path_factory.mktemp("sharded") / "mlp.repro"
     return repro.build(MODEL, folder, bind={"N": BATCH}, targets=[target, "tpu-sim"], shards=4, **TRAINED)
 
@@ -47,9 +47,7 @@ def test_a_target_of_one_device_says_so(
     assert "--target tpu-sim" in str(caught.value)
 
 
-def test_a_step_without_shards_says_how_to_get_them(
-    own_cache: None, target: str, samples: Path, tmp_path: Path
-) -> None:
+def test_a_step_without_shards_says_how_to_get_them(target: str, samples: Path, tmp_path: Path) -> None:
     built = repro.build(MODEL, tmp_path / "a.repro", bind={"N": BATCH}, targets=[target, "tpu-sim"], **TRAINED)
     with pytest.raises(ReproError, match="shards") as caught:
         repro.train(built.folder, samples, checkpoint=tmp_path / "c", steps=1, target="tpu-sim", chips=2)
