@@ -16,7 +16,7 @@ def square(number: int) -> tuple[int, int]:
 @pytest.fixture(autouse=True)
 def as_in_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker for few jobs (conftest.py has none)."""
-    monkeypatch.setattr(workers, "JOBS_PER_WORKER", 6)
+    monkeypatch.setattr(workers, "JOBS_PER_WORKER", 20)
 
 
 @pytest.mark.parametrize("count", [0, 1, 40])
