@@ -78,7 +78,11 @@ def test_inputs_of_a_run(artifact: LoadedArtifact, given: Any, parts: tuple[str,
         assert session.run({"x": X})["scores"].shape == (BATCH, TIME, CLASSES)
 
 
-@pytest.mark.parametrize("given", [[X], {"pe": [[1.0], [1.0, 2.0]]}, {"pe": Tensor()}, {5: X}], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [[X], {"pe": [[1.0], [1.0, 2.0]]}, {"pe": Tensor()}, {5: X}],
+    ids=["no names", "rows of several lengths", "a tensor that needs a gradient", "a number as name"],
+)
 def test_a_state(artifact: LoadedArtifact, given: Any) -> None:
     with artifact.session("infer", TARGET, 1) as session:
 
