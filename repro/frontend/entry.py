@@ -79,11 +79,26 @@ def _check_names(graph: onnx.GraphProto) -> None:
         if name in known:
             raise ReproError("two outputs have one name", node=name, found=name, expected="distinct names")
         known.add(name)
+    tensors: dict[str, onnx.TensorProto] = {}
+    for tensor in graph.initializer:
+        other = tensors.setdefault(tensor.name, tensor)
+        if other is not tensor:
+            raise ReproError(
+                "two initializers have one name",
+                node=tensor.name,
+                found=f"'{tensor.name}' twice, as {_shown(other)} and {_shown(tensor)}",
+                expected="distinct names: which one a node means is not said",
+                next="remove one of them from the model, or rename it",
+            )
     for what, items in (("input", graph.input), ("output", graph.output), ("initializer", graph.initializer)):
         longest = max((item.name for item in items), key=len, default="")
         if len(longest) > _LONGEST_NAME:
             found = f"{len(longest)} characters, {longest[:40]}..."
             raise ReproError(f"the name of an {what} is too long", found=found, expected=f"at most {_LONGEST_NAME}")
+
+
+def _shown(tensor: onnx.TensorProto) -> str:
+    return f"{onnx.TensorProto.DataType.Name(tensor.data_type).lower()}{list(tensor.dims)}"
 
 
 def bind_inputs(

@@ -45,10 +45,6 @@ def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     return (*node.input, *(text.decode(errors="replace") for text in named))
 
 
-def _shown(tensor: onnx.TensorProto) -> str:
-    return f"{onnx.TensorProto.DataType.Name(tensor.data_type).lower()}{list(tensor.dims)}"
-
-
 class Body:
     """The nodes of a graph or function, with the node that makes each name."""
 
@@ -61,17 +57,7 @@ class Body:
     ) -> None:
         self.nodes = tuple(nodes)
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        self.initializers: dict[str, onnx.TensorProto] = {}
-        for tensor in initializers:
-            if tensor.name in self.initializers:
-                raise ReproError(
-                    "two initializers have one name",
-                    node=tensor.name,
-                    found=f"'{tensor.name}' twice, as {_shown(self.initializers[tensor.name])} and {_shown(tensor)}",
-                    expected="distinct names: which one a node means is not said",
-                    next="remove one of them from the model, or rename it",
-                )
-            self.initializers[tensor.name] = tensor
+        self.initializers = {tensor.name: tensor for tensor in initializers}
         self.producer: dict[str, int] = {}
         self._children: dict[int, tuple[Body, ...]] = {}
         for index, node in enumerate(self.nodes):
