@@ -1,7 +1,7 @@
 """Reverse mode through a counted loop: the same loop with more of its values kept, then one that runs backwards.
 
-The first keeps, stacked, each iteration's carried values and the results of its reductions, as far as the second
-needs them; everything else an iteration computed is computed again. (`passes.sharing` makes one of it and the loop
+The first keeps, stacked, each iteration's carried values and the results of its reductions and functions, as far as
+the second needs them; everything else an iteration computed is computed again. (`passes.sharing` makes one of it and the loop
 that the model runs.) Going backwards, the carried values' cotangents are carried.
 
 What does not change in the loop gets a sum over the iterations. A dot's operand: one dot with K = (iteration ascending,
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from repro.ir.graph import Graph, Node, Value, argument, first_visits, rebuild
+from repro.ir.graph import Graph, Node, Value, argument, first_visits, rebuild, rewrite, substitute
 from repro.ir.types import F32, I64, TensorType
 from repro.ops.arithmetic import add, convert_to, sub
 from repro.ops.contraction import gradient_of_left, gradient_of_right
 from repro.ops.movement import fill, reverse
-from repro.ops.record import ByElement, Differentiate, make, record
+from repro.ops.record import ByElement, ByExpansion, Differentiate, RegionGradient, make, record
 from repro.ops.structure import scalar
 
 
@@ -59,14 +59,12 @@ class _Dot:
     node: Node
     side: int
     """Which operand that is."""
+    other: Value
+    """The other one, composites opened."""
 
     @property
     def fixed(self) -> Value:
         return self.node.operands[self.side]
-
-    @property
-    def other(self) -> Value:
-        return self.node.operands[1 - self.side]
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,29 @@ def _one_step(node: Node, differentiate: Differentiate) -> _Step:
     made = {value: cotangent for (value, _), cotangent in zip(live, renamed, strict=True)}
     carried, scanned, fixed = ({value: made[value] for value in part if value in made} for part in floats)
     of_dots = tuple((dot, made[apart[dot.node.value]]) for dot in dots if apart[dot.node.value] in made)
-    return _Step(slopes, carried, scanned, fixed, of_dots)
+    return _opened_step(_Step(slopes, carried, scanned, fixed, of_dots))
+
+
+def _opened_step(step: _Step) -> _Step:
+    """The step with composites opened, so that what their gradients read of them is a value of the iteration too."""
+    values = (*step.values, *(dot.other for dot, _ in step.dots))
+    made = iter(_opened(Graph((), values)).results)
+    carried, scanned, fixed = ({v: next(made) for v in part} for part in (step.carried, step.scanned, step.fixed))
+    slopes = [next(made) for _ in step.dots]
+    dots = tuple((replace(dot, other=next(made)), slope) for (dot, _), slope in zip(step.dots, slopes, strict=True))
+    return _Step(step.slopes, carried, scanned, fixed, dots)
+
+
+def _opened(graph: Graph) -> Graph:
+    """The graph with what the regions of composites compute in their place."""
+
+    def rule(node: Node, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        op = record(node)
+        if not (isinstance(op.gradient, RegionGradient) and isinstance(op.lowering, ByExpansion)):
+            return None
+        return substitute(_opened(node.regions[0]), operands)
+
+    return rewrite(graph, rule, regions=False)
 
 
 def _dots(body: Graph, parts: _Parts) -> tuple[_Dot, ...]:
@@ -121,7 +141,7 @@ def _dots(body: Graph, parts: _Parts) -> tuple[_Dot, ...]:
         if node.op == "dot" and node.types[0].dtype.is_float:
             sides = [side for side, operand in enumerate(node.operands) if operand not in changing]
             if len(sides) == 1 and node.operands[sides[0]] in weighing:
-                found.append(_Dot(node, sides[0]))
+                found.append(_Dot(node, sides[0], node.operands[1 - sides[0]]))
     return tuple(found)
 
 
@@ -173,16 +193,20 @@ def _reached(values: Iterable[Value], stop: Iterable[Value]) -> list[Node]:
 # ── what is kept of the iterations ──────────────────────────────────────────────────────────────────
 
 
-def _is_kept(node: Node) -> bool:
-    """Whether a result is kept rather than computed again: reductions and all that is more than one expression."""
-    lowering = record(node).lowering
-    return node.op not in ("argument", "constant") and (not isinstance(lowering, ByElement) or lowering.reduces)
+def _is_kept(node: Node, changing: set[Value]) -> bool:
+    """Whether a result is kept rather than computed again: reductions, all that is more than one expression, and
+    functions of what changes in the loop, such as a gate: what these are computed of is then often not needed."""
+    op = record(node)
+    if node.op in ("argument", "constant"):
+        return False
+    return not isinstance(op.lowering, ByElement) or op.lowering.reduces or (op.expensive and node.value in changing)
 
 
 def _kept(node: Node, step: _Step) -> tuple[Value, ...]:
     """Values of an iteration that running backwards reads from memory, in the region's order."""
-    body, parts = node.regions[0], _parts(node)
-    own = [value for inner in body.nodes for value in inner.results if _is_kept(inner)]
+    body, parts = _opened(node.regions[0]), _parts(node)
+    changing = _depending(body, lambda value: value not in parts.fixed)
+    own = [value for inner in body.nodes for value in inner.results if _is_kept(inner, changing)]
     others = [dot.other for dot, _ in step.dots if dot.other not in parts.scanned]
     needed = {operand for reached in _reached(step.values, own) for operand in reached.operands}
     needed |= {*step.values, *others}
