@@ -13,6 +13,7 @@ from passes.fuse import Fusion, fuse
 from passes.loop_bodies import MANY
 from passes.plan import plan
 from passes.rename import renumber_buffers, renumber_scalars, substitute
+from passes.scans import reversed_results, reverses, same_rows
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.contraction import find
@@ -39,11 +40,13 @@ from repro.ops.record import Access, Axes, ByElement, ByNests, Nest, record
 
 @dataclass(frozen=True)
 class Place:
-    """Where a stored value lies: a buffer, and for a row of a scanned one the loop whose counter picks it."""
+    """Where a stored value lies: a buffer, and for a row of a scanned one the loop whose counter picks it, `backwards`
+    from the last row on."""
 
     buffer: int
     type: TensorType
     loop: int | None = None
+    backwards: bool = False
 
 
 @dataclass
@@ -99,7 +102,10 @@ class _KernelBuilder:
     def offset(self, place: Place, offset: Expr) -> Expr:
         if place.loop is None:
             return offset
-        return ix.add(ix.scale(self.counter(place.loop), place.type.elements), offset)
+        row = self.counter(place.loop)
+        if place.backwards:
+            row = ix.add(ix.number(self.builder.loops[place.loop] - 1), ix.scale(row, -1))
+        return ix.add(ix.scale(row, place.type.elements), offset)
 
     def load(self, place: Place, index: Sequence[Expr]) -> Expr:
         offset = self.offset(place, ix.linear(index, place.type.shape))
@@ -174,6 +180,7 @@ class _Region:
         self.builder, self.graph = builder, graph
         self.arguments, self.parameters = arguments, parameters
         self.fusion: Fusion = fuse(graph)
+        self.turned = reversed_results(graph)
         self.places: dict[Value, Place] = {}
         self.counters: dict[Value, int] = {}
         self.steps: list[Step] = []
@@ -263,7 +270,7 @@ class _Region:
         """Steps that leave the graph's results in the given places."""
         wanted: dict[Value, Place] = {}
         for value, target in zip(self.graph.results, targets, strict=True):
-            if not _bound(value) and target.loop is None:
+            if not _bound(value):
                 wanted.setdefault(value, target)
         for node in self.graph.nodes:
             self.node(node, wanted)
@@ -282,11 +289,28 @@ class _Region:
         elif node.op == "parameter":
             self.places[node.value] = self.parameters[node["identity"]]
         elif node.op in _CONTROL:
-            targets = [wanted.get(value) or self.builder.temporary(value.type) for value in node.results]
+            targets = self.targets(node, wanted)
             _CONTROL[node.op](self, node, targets)
-            self.places.update(zip(node.results, targets, strict=True))
-        elif node.op != "constant":
+            ends = [self.turned.get(value, value) for value in node.results]
+            self.places.update(zip(ends, targets, strict=True))
+        elif node.op != "constant" and node.results[0] not in self.places:
             self.plain(node, wanted)
+
+    def targets(self, node: Node, wanted: Mapping[Value, Place]) -> list[Place]:
+        """Where control flow leaves its results, or the reverse of these."""
+        found: dict[Value, Place] = {}
+        same = same_rows(node, self.turned)
+        for value in node.results:
+            target = wanted.get(self.turned.get(value, value))
+            if target is None:
+                target = found[same[value]] if value in same else self.builder.temporary(value.type)
+            found[value] = target
+        return [found[value] for value in node.results]
+
+    def sequence(self, value: Value) -> tuple[Place, bool]:
+        """What a loop reads by rows: its place, and whether from the last row on."""
+        backwards = value not in self.places and value not in self.fusion.stored and reverses(value.node)
+        return self.whole(self.place(value.node.operands[0] if backwards else value)), backwards
 
     def plain(self, node: Node, wanted: dict[Value, Place]) -> None:
         lowering = record(node).lowering
@@ -339,20 +363,22 @@ def _uniform(array: Array, dtype: DType) -> Expr | None:
 
 
 def _lower_loop(region: _Region, node: Node, targets: Sequence[Place]) -> None:
-    carried, scanned = node["carried"], node["scanned"]
-    places = [region.place(value) for value in node.operands]
-    for source, target in zip(places, targets[:carried], strict=False):
+    carried, behind = node["carried"], node["carried"] + node["scanned"]
+    places = [region.place(value) for value in node.operands[:carried]]
+    for source, target in zip(places, targets[:carried], strict=True):
         region.copy(source, target)
-    sequences = [region.whole(place) for place in places[carried : carried + scanned]]
+    sequences = [region.sequence(value) for value in node.operands[carried:behind]]
+    fixed = [region.place(value) for value in node.operands[behind:]]
     depth = len(region.builder.loops)
     region.builder.loops.append(node["count"])
-    rows = [_row(place, depth) for place in sequences]
-    arguments: list[Place | int] = [depth, *targets[:carried], *rows, *places[carried + scanned :]]
+    rows = [_row(place, depth, backwards) for place, backwards in sequences]
+    arguments: list[Place | int] = [depth, *targets[:carried], *rows, *fixed]
     region.builder.changing.append((len(region.builder.buffers), frozenset(target.buffer for target in targets)))
     fresh = [region.builder.temporary(target.type) for target in targets[:carried]]
-    stacked = [_row(target, depth) for target in targets[carried:]]
+    stacked = zip(node.results[carried:], targets[carried:], strict=True)
+    left = {target: _row(target, depth, value in region.turned) for value, target in stacked}
     body = _Region(region.builder, node.regions[0], arguments, {})
-    body.lower((*fresh, *stacked))
+    body.lower((*fresh, *(left[target] for target in targets[carried:])))
     for source, target in zip(fresh, targets, strict=False):
         body.copy(source, target)
     region.builder.changing.pop()
@@ -360,8 +386,8 @@ def _lower_loop(region: _Region, node: Node, targets: Sequence[Place]) -> None:
     region.steps.append(CountedLoop(node["count"], tuple(body.steps)))
 
 
-def _row(place: Place, depth: int) -> Place:
-    return Place(place.buffer, TensorType(place.type.dtype, place.type.shape[1:]), depth)
+def _row(place: Place, depth: int, backwards: bool) -> Place:
+    return Place(place.buffer, TensorType(place.type.dtype, place.type.shape[1:]), depth, backwards)
 
 
 def _lower_while(region: _Region, node: Node, targets: Sequence[Place]) -> None:
