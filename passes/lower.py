@@ -297,12 +297,12 @@ class _Region:
             self.plain(node, wanted)
 
     def targets(self, node: Node, wanted: Mapping[Value, Place]) -> list[Place]:
-        """Where control flow leaves its results, or the reverse of these."""
+        """Where control flow leaves its results, or the reverse of these: whole buffers, whose rows loops write."""
         found: dict[Value, Place] = {}
         same = same_rows(node, self.turned)
         for value in node.results:
             target = wanted.get(self.turned.get(value, value))
-            if target is None:
+            if target is None or target.loop is not None:
                 target = found[same[value]] if value in same else self.builder.temporary(value.type)
             found[value] = target
         return [found[value] for value in node.results]

@@ -1,8 +1,8 @@
 """Reverse mode through a counted loop: the same loop with more of its values kept, then one that runs backwards.
 
 The first keeps, stacked, each iteration's carried values and the results of its reductions and functions, as far as
-the second needs them; everything else an iteration computed is computed again. (`passes.sharing` makes one of it and the loop
-that the model runs.) Going backwards, the carried values' cotangents are carried.
+the second needs them; everything else an iteration computed is computed again. (`passes.sharing` makes one of it and
+the loop that the model runs.) Going backwards, the carried values' cotangents are carried.
 
 What does not change in the loop gets a sum over the iterations. A dot's operand: one dot with K = (iteration ascending,
 row), rule 8. All its other uses together: added up iteration by iteration from the last, starting from its. Several

@@ -17,7 +17,7 @@ from repro.ir.expressions import Chain, Expr, apply, const, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.parse_program import parse_schedule
 from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
-from repro.ir.types import F32
+from repro.ir.types import BOOL, F32
 from repro.machines import AARCH64, X86_64_V3, X86_64_V4, Machine
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
@@ -280,6 +280,33 @@ def test_elements_by_remainders(machine: Machine, columns: int, count: int) -> N
         interpreter.run_kernel(kernel, wanted)
     made = run_kernel(kernel, given, machine, chosen, 2)[-1]
     assert same(F32, made, wanted[-1]), differences(F32, made, wanted[-1])
+
+
+def met(kernel: Kernel) -> Kernel:
+    """The pictures put together where another one, as it lies, and flags let them pass."""
+    (store,) = kernel.stores
+    more = [BufferParameter(kind, kernel.buffers[store.buffer].elements, False) for kind in (F32, BOOL)]
+    first = len(kernel.buffers)
+    beside, flag = (load(buffer.dtype, first + n, store.offset) for n, buffer in enumerate(more))
+    zero = const(F32, 0)
+    value = apply("select", apply("or", apply("ge", zero, beside), flag), zero, apply("add", store.value, beside))
+    return replace(kernel, buffers=(*kernel.buffers, *more), stores=(replace(store, value=value),))
+
+
+@MACHINES
+@pytest.mark.parametrize(("columns", "count"), [(7, 2), (32, 2), (40, 4)])
+def test_remainders_beside_elements_as_they_lie(machine: Machine, columns: int, count: int) -> None:
+    alone = put_together(3, 5, columns, count)
+    kernel = met(alone)
+    found = phases(kernel, kernel.axes[2])
+    assert found is not None and found.parts == (alone.stores[0].value,)
+    given = filled(kernel)
+    wanted = [array.copy() for array in given]
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, wanted)
+    written = kernel.stores[0].buffer
+    made = run_kernel(kernel, given, machine, schedule(kernel, machine), 2)[written]
+    assert same(F32, made, wanted[written]), differences(F32, made, wanted[written])
 
 
 @MACHINES

@@ -12,10 +12,11 @@ import math
 from collections.abc import Sequence
 
 from passes.phases import Phases, phases
+from passes.rename import rewritten
 from passes.streams import streamed
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes, reads_its_output
-from repro.ir.expressions import Axis, Expr, Load, Reduce
+from repro.ir.expressions import Axis, Expr, Load, Reduce, const
 from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
 from repro.ir.types import I64
@@ -135,7 +136,7 @@ class Items:
         """Whether an output may be computed twice: then a last vector reaches back over its neighbour."""
         self.phases = self._phases()
         if self.phases is not None:
-            self.roots = [*(store.offset for store in kernel.stores), *(v for each in self.phases.values for v in each)]
+            self.roots = self._roots(self.phases)
         if self._by_rows():
             body.ahead = (self.grid.outer[-1], self._rows_ahead())
         self.streamed = streamed(kernel, body.machine)
@@ -146,6 +147,12 @@ class Items:
         if found is None or self.width == found.count or self.width % found.count or self.grid.block % found.count:
             return None
         return found
+
+    def _roots(self, apart: Phases) -> list[Expr]:
+        """What is computed: parts by remainders, and around them what reads elements as they lie."""
+        blank: dict[Expr, Expr] = {part: const(part.dtype, 0) for part in apart.parts}
+        around = rewritten([store.value for store in self.kernel.stores], blank)
+        return [*(store.offset for store in self.kernel.stores), *around, *(v for each in apart.values for v in each)]
 
     def _by_rows(self) -> bool:
         """Whether items are rows, each reduced before its elements are computed."""
@@ -267,8 +274,10 @@ class Items:
         inner = Scope(scope, {apart.quotient: numbers}, lanes, ((apart.quotient,), first))
         every = [[f.splat(self.body.value(value, inner), lanes) for value in values] for values in apart.values]
         beside = Scope(scope, {axis: f.add(f.splat(at, self.width), f.lanes(self.width))}, self.width, ((axis,), at))
-        for number, store in enumerate(self.kernel.stores):
-            value = tables.interleaved(f, [values[number] for values in every])
+        for number, part in enumerate(apart.parts):
+            beside.known[part] = tables.interleaved(f, [values[number] for values in every])
+        for store in self.kernel.stores:
+            value = self.body.value(store.value, beside)
             self.body.store(store.buffer, store.offset, value, None, beside, self._streamed(store))
         return ()
 
