@@ -22,6 +22,7 @@ from repro.ir.program import (
     Step,
     While,
 )
+from repro.ir.schedule import Schedule
 
 
 def iterations(expr: Expr) -> int:
@@ -47,6 +48,16 @@ def multiply_adds(kernel: Kernel) -> int:
 def program_operations(program: Program) -> int:
     """Scalar operations of a whole run at most."""
     return _of_a_run(program.steps, [operations(kernel) for kernel in program.kernels])
+
+
+def program_instructions(program: Program, schedules: Sequence[Schedule]) -> int:
+    """Scalar operations of a whole run at most, multiply-adds in register tiles a vector at a time."""
+    return _of_a_run(program.steps, [_instructions(*each) for each in zip(program.kernels, schedules, strict=True)])
+
+
+def _instructions(kernel: Kernel, schedule: Schedule) -> int:
+    fused = 0 if schedule.tile is None else multiply_adds(kernel)
+    return operations(kernel) - fused + fused // schedule.vector_width
 
 
 def program_multiply_adds(program: Program) -> int:

@@ -31,8 +31,17 @@ from repro.targets.llvm.program import (
 class CpuExecutable:
     """A program with its code, buffers and threads. `run` takes and gives flat storage arrays."""
 
-    def __init__(self, program: Program, code: Code, scratch: int, threads: int, profile: Array | None = None) -> None:
-        """`profile` is where the code of a profiled program counts its nanoseconds, u64 [calls + 1, threads]."""
+    def __init__(
+        self,
+        program: Program,
+        code: Code,
+        scratch: int,
+        threads: int,
+        profile: Array | None = None,
+        instructions: int | None = None,
+    ) -> None:
+        """`profile` is where the code of a profiled program counts its nanoseconds, u64 [calls + 1, threads];
+        `instructions` what a run comes to at most (ir/work.py), its scalar operations where that is not given."""
         if threads < 1:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads
@@ -48,7 +57,8 @@ class CpuExecutable:
         self._profile = profile
         if profile is not None:
             self._context[PROFILE : PROFILE + 8].view(np.uint64)[0] = profile.ctypes.data
-        self._inline = program_operations(program) <= threads * OPERATIONS_BETWEEN_STOPS
+        work = program_operations(program) if instructions is None else instructions
+        self._inline = work <= threads * OPERATIONS_BETWEEN_STOPS
         """Such a run ends before anybody could miss Ctrl-C: the caller's thread is one of those that run it."""
         self._crew = Crew(code, self._context.ctypes.data, threads) if self._inline and threads > 1 else None
         self._pool = Pool(0 if self._inline else threads)

@@ -14,6 +14,7 @@ from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Branch, Call, Commit, Program, RowBlocks, Step, While, walk
 from repro.ir.program import CountedLoop as Loop
 from repro.ir.types import Array
+from repro.ir.work import program_instructions
 from repro.machines import Machine
 from repro.runtime.session import CpuExecutable
 from repro.targets.cpu import code
@@ -47,13 +48,14 @@ class Counted:
         self._calls = [step.kernel for step in walk(program.steps) if isinstance(step, Call)]
         self._times = np.zeros((len(self._calls) + 1, threads), np.uint64)
         self._codes: list[code.Code] = []
-        scratch = 0
+        scratch = work = 0
         for each in variants:
             schedules = [parse_schedule(text) for text in each.schedules]
             counting = code.compile_program(program, schedules, machine, profile=True)
             self._codes.append(code.Code((*each.kernel_objects, counting)))
             scratch = max(scratch, code.scratch_bytes(program, schedules))
-        self._executable = CpuExecutable(program, self._codes[0], scratch, threads, self._times)
+            work = max(work, program_instructions(program, schedules))
+        self._executable = CpuExecutable(program, self._codes[0], scratch, threads, self._times, work)
         for position, value in enumerate(parameters):
             self._executable.bind_parameter(position, value)
         self._initial = [(position, parameters[position]) for position in sorted(program.written)]

@@ -15,6 +15,7 @@ from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
 from repro.ir.types import Array
+from repro.ir.work import program_instructions
 from repro.machines import CPUS, Machine
 from repro.runtime.session import CpuExecutable
 from repro.targets.cpu import code, host
@@ -40,7 +41,8 @@ def compile_program(program: Program, schedules: Sequence[str], machine: Machine
 def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> CpuExecutable:
     """A compiled program in this process."""
     loaded = code.Code((*compiled.kernel_objects, compiled.program_object))
-    executable = CpuExecutable(compiled.program, loaded, scratch_bytes(compiled), threads)
+    work = program_instructions(compiled.program, [parse_schedule(text) for text in compiled.schedules])
+    executable = CpuExecutable(compiled.program, loaded, scratch_bytes(compiled), threads, instructions=work)
     for position, value in enumerate(parameters):
         executable.bind_parameter(position, value)
     executable.prepare()
