@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from passes.calls import Called, called, kernel_of
 from passes.plan import plan
-from passes.rename import rebuilt, renumber_buffers, renumber_scalars, rewritten
+from passes.rename import rebuilt, rewritten
 from passes.sequences import Touched, bodies, by_first_use, renamed, touched_itself, touches, with_bodies
 from repro.ir import index as ix
 from repro.ir.contraction import find
-from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, Rarely, Reduce, Scalar, topological
-from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, Rarely, Reduce, topological
+from repro.ir.loops import Kernel, Store
 from repro.ir.program import TEMPORARY, Call, Program, Step, walk
 
 CHEAP = frozenset({"add", "sub", "mul", "neg", "abs", "max", "min"})
@@ -31,18 +32,6 @@ MOST_ROWS = 2
 """Rows that are read in place of the one that is stored."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
 """Elements of a row that stays in a near cache between its readings, and is worth two loops."""
-
-
-@dataclass(frozen=True)
-class _Called:
-    """A call's kernel over the program's numbers of buffers and depths of loops."""
-
-    axes: tuple[Axis, ...]
-    stores: tuple[Store, ...]
-
-    @property
-    def roots(self) -> tuple[Expr, ...]:
-        return tuple(expr for store in self.stores for expr in store.expressions)
 
 
 def near_rows(program: Program) -> Program:
@@ -96,29 +85,13 @@ class _NearRows:
         kernel = self.kernels[call.kernel]
         return len(kernel.stores) == 1 and not kernel.serial and find(kernel) is None and _is_cheap(kernel)
 
-    def _called(self, call: Call) -> _Called:
-        kernel = self.kernels[call.kernel]
-        flat = [expr for store in kernel.stores for expr in (store.offset, store.value)]
-        flat = renumber_scalars(flat, dict(enumerate(call.scalars)))
-        flat = renumber_buffers(flat, dict(enumerate(call.buffers)))
-        pairs = zip(kernel.stores, flat[::2], flat[1::2], strict=True)
-        return _Called(kernel.axes, tuple(Store(call.buffers[s.buffer], place, value) for s, place, value in pairs))
+    def _called(self, call: Call) -> Called:
+        return called(self.kernels[call.kernel], call)
 
-    def _call(self, made: _Called) -> Call:
-        """Its call; buffers are numbered by first use."""
-        loads = [expr.buffer for expr in topological(made.roots) if isinstance(expr, Load)]
-        written = [store.buffer for store in made.stores]
-        used, buffers = dict.fromkeys([*loads, *written]), self.program.buffers
-        counters = {each.position: each for each in topological(made.roots) if isinstance(each, Scalar)}
-        depths = {depth: position for position, depth in enumerate(sorted(counters))}
-        names = {buffer: position for position, buffer in enumerate(used)}
-        flat = renumber_buffers(renumber_scalars(made.roots, depths), names)
-        pairs = zip(made.stores, flat[::2], flat[1::2], strict=True)
-        stores = tuple(Store(names[store.buffer], place, value) for store, place, value in pairs)
-        parameters = tuple(BufferParameter(buffers[b].dtype, buffers[b].elements, b in written) for b in used)
-        extents = tuple(counters[depth].extent for depth in depths)
-        self.kernels.append(Kernel(parameters, extents, made.axes, 0, stores))
-        return Call(len(self.kernels) - 1, tuple(used), tuple(depths))
+    def _call(self, made: Called) -> Call:
+        kernel, buffers, depths = kernel_of(made, self.program.buffers)
+        self.kernels.append(kernel)
+        return Call(len(self.kernels) - 1, buffers, depths)
 
 
 def _both(first: Touched, then: Touched) -> Touched:
@@ -164,7 +137,7 @@ def _outside_sums(root: Expr) -> list[Expr]:
     return list(found)
 
 
-def joined(producer: _Called, consumer: _Called, buffer: int) -> _Called | None:
+def joined(producer: Called, consumer: Called, buffer: int) -> Called | None:
     """The consumer with the producer's elements in place of its loads of a buffer; None where what is computed once a
     row would be computed for each element."""
     (store,), extents = producer.stores, [axis.extent for axis in producer.axes]
@@ -183,7 +156,7 @@ def joined(producer: _Called, consumer: _Called, buffer: int) -> _Called | None:
     if any(isinstance(expr, Reduce) and not expr.free <= rows for expr in topological(roots)):
         return None
     pairs = zip(consumer.stores, roots[::2], roots[1::2], strict=True)
-    return _Called(consumer.axes, tuple(Store(s.buffer, place, value) for s, place, value in pairs))
+    return Called(consumer.axes, tuple(Store(s.buffer, place, value) for s, place, value in pairs))
 
 
 def _with_axes_from(first: int, root: Expr) -> Expr:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from passes import legality
 from passes import variants as tuning
 from passes.at_load import at_load
+from passes.leaves import leaves
 from passes.near_rows import near_rows
 from passes.row_blocks import Limits, row_blocks
 from passes.schedule import schedule, tile_order
@@ -52,7 +53,7 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 @lru_cache(maxsize=8)
 def _shaped(program: Program, limits: Limits) -> Program:
     """Machines of equal caches shape a program alike."""
-    return row_blocks(near_rows(program), limits)
+    return row_blocks(near_rows(leaves(program)), limits)
 
 
 def _code_target(machine: Machine) -> CodeTarget:

@@ -1,0 +1,49 @@
+"""Calls written over the program's own numbers of buffers and depths of loops, in which kernels can be put together and
+cut apart; and the kernels of such calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from passes.rename import renumber_buffers, renumber_scalars
+from repro.ir.expressions import Axis, Expr, Load, Scalar, topological
+from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.program import Buffer, Call
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a call does: a kernel without serial axes over the program's numbers of buffers and depths of loops."""
+
+    axes: tuple[Axis, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def roots(self) -> tuple[Expr, ...]:
+        return tuple(expr for store in self.stores for expr in store.expressions)
+
+
+def called(kernel: Kernel, call: Call) -> Called:
+    """A call of a kernel whose stores have no conditions."""
+    flat = [expr for store in kernel.stores for expr in (store.offset, store.value)]
+    flat = renumber_scalars(flat, dict(enumerate(call.scalars)))
+    flat = renumber_buffers(flat, dict(enumerate(call.buffers)))
+    pairs = zip(kernel.stores, flat[::2], flat[1::2], strict=True)
+    return Called(kernel.axes, tuple(Store(call.buffers[s.buffer], place, value) for s, place, value in pairs))
+
+
+def kernel_of(made: Called, buffers: Sequence[Buffer]) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
+    """Its kernel, in which buffers are numbered by first use, and what the call gives it: buffers, depths of loops."""
+    loads = [expr.buffer for expr in topological(made.roots) if isinstance(expr, Load)]
+    written = [store.buffer for store in made.stores]
+    used = dict.fromkeys([*loads, *written])
+    counters = {each.position: each for each in topological(made.roots) if isinstance(each, Scalar)}
+    depths = {depth: position for position, depth in enumerate(sorted(counters))}
+    names = {buffer: position for position, buffer in enumerate(used)}
+    flat = renumber_buffers(renumber_scalars(made.roots, depths), names)
+    pairs = zip(made.stores, flat[::2], flat[1::2], strict=True)
+    stores = tuple(Store(names[store.buffer], place, value) for store, place, value in pairs)
+    parameters = tuple(BufferParameter(buffers[b].dtype, buffers[b].elements, b in written) for b in used)
+    extents = tuple(counters[depth].extent for depth in depths)
+    return Kernel(parameters, extents, made.axes, 0, stores), tuple(used), tuple(depths)
