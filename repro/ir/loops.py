@@ -61,6 +61,10 @@ class BufferParameter:
     elements: int
     writable: bool
 
+    @property
+    def nbytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
 
 @dataclass(frozen=True, eq=False)
 class Kernel:

@@ -97,3 +97,17 @@ def test_rows_of_a_large_kernel_are_written_in_whole_lines(machine: Machine) -> 
     small, large = (schedule(less_their_sums(rows, 384), machine).vector_width for rows in (4, 2048))
     assert small == machine.lanes(32)
     assert large == max(small, streams.LINE_BYTES // 4)
+
+
+@EVERY
+def test_what_lies_beyond_the_near_caches_is_asked_for_far_ahead(machine: Machine) -> None:
+    """A long run, and rows that follow each other; not what is near, nor rows that lie apart."""
+    elements = 2 * machine.l2_bytes // 4
+    for outer, middle, run, asks in ((1, 1, elements, True), (1, elements // 256, 256, True), (1, 4, 256, False)):
+        kernel = sums_of_runs(outer, middle, run)
+        assert (ASKS in kernels.emit(kernel, schedule(kernel, machine), machine)) == asks
+
+
+@MACHINES
+def test_sums_of_what_lies_far(machine: Machine) -> None:
+    check(sums_of_runs(1, machine.l2_bytes // (4 * 256) + 7, 256), machine, 2)

@@ -12,7 +12,8 @@ from functools import reduce
 
 import numpy as np
 
-from repro.ir.expressions import Axis, Chain, Exact, Lanes, Reduce, Sequential
+from repro.ir import index as ix
+from repro.ir.expressions import Axis, Chain, Exact, Lanes, Load, Reduce, Sequential, topological
 from repro.ir.types import BOOL, F32, F64, I64, DType
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body, Scope
@@ -23,6 +24,9 @@ RUN_BYTES = 4 << 10
 """Of runs that are long enough to be fetched ahead by hardware."""
 AHEAD_BYTES, MOST_RUNS = 2 << 10, 4
 """Of shorter ones that are asked for ahead, and how many: runs a power of two apart share a set of each cache."""
+FAR_BYTES = 16 << 10
+"""Ahead in runs that are long, or follow each other: a sum of 32 MiB on a Zen 5 took 0.69 ms with none, 0.56 with 4
+KiB, 0.47 with 16, 0.48 with 32."""
 SIDE_BY_SIDE = 4
 """Vectors that a reduction of any order combines apart."""
 
@@ -272,13 +276,27 @@ class Reduction:
         return self.fold(lanes)
 
     def runs_ahead(self) -> tuple[Axis, int] | None:
-        """The axis along which short runs lie apart, and how many runs ahead of one is asked for: hardware fetches
-        ahead only within a run."""
+        """The axis along which later terms are asked for, and how far. Of runs that are long, or follow each other
+        in memory, what lies some pages behind: hardware fetches less far. Of short runs that lie apart, later
+        ones: hardware fetches ahead only within a run."""
+        if self.body.ahead is None and self._far():
+            return self.reduce.axes[-1], FAR_BYTES // self.dtype.bytes
         if len(self.reduce.axes) < 2:
             return None
         *_, apart, along = self.reduce.axes
         run = along.extent * self.dtype.bytes
         return (apart, min(MOST_RUNS, -(-AHEAD_BYTES // run))) if run < RUN_BYTES else None
+
+    def _far(self) -> bool:
+        """Whether terms come from beyond the second-level cache in long runs, or in such as follow each other."""
+        *before, along = (*self.body.kernel.axes, *self.reduce.axes)
+        apart = next((axis for axis in reversed(before) if axis.extent > 1), None)
+        loads = [e for term in self.reduce.terms for e in topological([term]) if isinstance(e, Load)]
+        large = [e for e in loads if self.body.kernel.buffers[e.buffer].nbytes > self.body.machine.l2_bytes]
+        long = along.extent * self.dtype.bytes >= 2 * FAR_BYTES
+        beside = all(ix.coefficient(e.offset, along) == 1 for e in large)
+        follow = apart is not None and all(ix.coefficient(e.offset, apart) == along.extent for e in large)
+        return bool(large) and beside and (long or follow)
 
     def along(self, width: int, begin: Val, end: Val, start: Sequence[Val] = ()) -> Val:
         whole = self.f.let(f"sub i64 {end.text}, {begin.text}", I64)
