@@ -18,7 +18,7 @@ from repro.machines import Machine
 
 ROWS = 8
 """Rows read side by side: as many as the ways of a cache, in which rows a power of two apart share a set."""
-COLUMNS = 128
+COLUMNS = 64
 """Of an item, about: what a thread has several of, side by side, it sweeps together. Shorter runs of a row leave what
 fetches ahead behind."""
 LIGHT = 24

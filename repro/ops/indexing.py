@@ -112,15 +112,14 @@ def gather(operand: Value, indices: Value, axes: Sequence[int], inside: bool = F
 def _gather_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
     """Contributions of an element one by one in ascending order, starting from the first (rule 12); +0.0 without any.
 
-    x + -0.0 == x for every x, so that -0.0 is the place to start from. Linear in the indices.
+    x + -0.0 == x for every x, so that -0.0 is the place to start from where some index points. Linear in the indices.
     """
     operand, indices = node.operands
     axes, wide = node["axes"], _wide(operand.type)
     if not operand.type.elements:
         return fill(0, operand.type), None
-    start = fill(-0.0, wide)
-    added = scatter("add", start, indices, convert_to(cotangents[0], wide.dtype), axes)
-    total = select(_touched(operand.type, indices, axes), added, fill(0, wide))
+    start = select(_touched(operand.type, indices, axes), fill(-0.0, wide), fill(0, wide))
+    total = scatter("add", start, indices, convert_to(cotangents[0], wide.dtype), axes)
     return convert_to(total, operand.dtype), None
 
 
