@@ -251,11 +251,12 @@ class _Region:
         nest = Nest(axes, 0, ix.linear(index, value.shape), found)
         self.steps.extend(kernel.calls(nest, target))
 
-    def store_nests(self, value: Value, target: Place, lowering: ByNests) -> None:
-        """Append the loop nests of an op that writes in an order of its own."""
+    def store_nests(self, value: Value, target: Place, lowering: ByNests, settled: Value | None) -> None:
+        """Append the loop nests of an op that writes in an order of its own; `settled` stands for what they write."""
         kernel = _KernelBuilder(self.builder)
         for nest in self._nests(kernel, value, target, lowering):
-            self.steps.extend(kernel.calls(nest, target))
+            made = nest if settled is None else replace(nest, value=_settled(settled.node, nest, kernel.axes))
+            self.steps.extend(kernel.calls(made, target))
 
     def _nests(self, kernel: _KernelBuilder, value: Value, target: Place, lowering: ByNests) -> Sequence[Nest]:
         def result(offset: Expr) -> Expr:
@@ -315,14 +316,23 @@ class _Region:
     def plain(self, node: Node, wanted: dict[Value, Place]) -> None:
         lowering = record(node).lowering
         for value in node.results:
-            if value not in self.fusion.stored:
+            if value not in self.fusion.stored or value in self.places:
                 continue
-            target = wanted.get(value) or self.builder.temporary(value.type)
+            settled = self.settled(value, lowering)
+            target = wanted.get(settled or value) or self.builder.temporary(value.type)
             if isinstance(lowering, ByNests):
-                self.store_nests(value, target, lowering)
+                self.store_nests(value, target, lowering, settled)
             else:
                 self.store(value, target)
-            self.places[value] = target
+            self.places[value] = self.places[settled or value] = target
+
+    def settled(self, value: Value, lowering: object) -> Value | None:
+        """What alone is made of a value that nests write at places of their own, if that only settles its bits."""
+        if not isinstance(lowering, ByNests) or lowering.running or value in self.graph.results:
+            return None
+        users = [node for node in self.graph.nodes if value in node.operands]
+        rule = record(users[0]).lowering if len(users) == 1 else None
+        return users[0].value if isinstance(rule, ByElement) and rule.settles else None
 
     def copy(self, source: Place, target: Place) -> None:
         """Append a copy between two places of one type."""
@@ -343,6 +353,12 @@ class _Region:
 
     def inner(self, graph: Graph, arguments: Sequence[Place | int], targets: Sequence[Place]) -> tuple[Step, ...]:
         return tuple(_Region(self.builder, graph, arguments, {}).lower(targets))
+
+
+def _settled(node: Node, nest: Nest, axes: Axes) -> Expr:
+    lowering = record(node).lowering
+    assert isinstance(lowering, ByElement)
+    return lowering.element(node, 0, nest.axes, (lambda _: nest.value,), axes)
 
 
 def _bound(value: Value) -> bool:

@@ -271,7 +271,7 @@ register(
         infer=_nan_type,
         reference=_nan_reference,
         gradient=lambda _, cotangents: cotangents,
-        lowering=ByElement(_nan_element),
+        lowering=ByElement(_nan_element, settles=True),
         samples=lambda: (
             Sample((TensorType(F32, (33,)),), canonical_nan),
             Sample((TensorType(F16, (33,)),), canonical_nan),

@@ -112,7 +112,8 @@ class ByElement:
     should be evaluated once per element.
     `moves`: it only renames indices (free to repeat). `forward`, where the map is a bijection, gives the
     result's index of an operand's index. `overlaps` says whether an operand's element is a term of several of a
-    row's reductions, as those of overlapping windows are.
+    row's reductions, as those of overlapping windows are. `settles`: the value is the operand, of which it settles the
+    bits alone, so that it may be taken at any step on the way to it.
     """
 
     element: Element
@@ -120,13 +121,15 @@ class ByElement:
     moves: bool = False
     forward: Callable[[Node, tuple[Expr, ...]], tuple[Expr, ...]] | None = None
     overlaps: Callable[[Node], bool] | None = None
+    settles: bool = False
 
 
 @dataclass(frozen=True)
 class ByNests:
-    """The op needs loop nests of its own (an order over writes)."""
+    """The op needs loop nests of its own (an order over writes). `running`: each element waits for the one before."""
 
     nests: Nests
+    running: bool = False
 
 
 @dataclass(frozen=True)

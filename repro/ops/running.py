@@ -91,7 +91,7 @@ register(
         infer=lambda _, types, __: (types[0],),
         reference=_cumulative_reference,
         gradient=_cumulative_gradient,
-        lowering=ByNests(_cumulative_nests),
+        lowering=ByNests(_cumulative_nests, running=True),
         samples=lambda: (
             Sample((TensorType(F32, (3, 40)),), lambda v: cumulative("add", v, 1)),
             Sample((TensorType(F32, (6, 5)),), lambda v: cumulative("add", v, 0)),
