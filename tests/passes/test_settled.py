@@ -20,7 +20,8 @@ ROWS, WIDTH, POINTS = 7, 40, 30
 def graph(combiner: str, dtype: DType, width: int) -> Graph:
     shape = (ROWS, width)[: 2 if width else 1]
     kinds = TensorType(dtype, shape), TensorType(I64, (POINTS, 1)), TensorType(dtype, (POINTS, *shape[1:]))
-    made = scatter(combiner, *(argument(number, kind) for number, kind in enumerate(kinds)), (0,))
+    operand, indices, updates = (argument(number, kind) for number, kind in enumerate(kinds))
+    made = scatter(combiner, operand, indices, updates, (0,))
     return Graph(kinds, (canonical_nan(made),))
 
 
