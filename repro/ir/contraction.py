@@ -75,6 +75,18 @@ class Contraction:
             return None
         return stride
 
+    @property
+    def rows_side_by_side(self) -> int | None:
+        """Elements between the rows' terms in memory, where the rows of each term lie side by side and terms at one
+        distance. None where they do not."""
+        (term, _), rows, terms = self.terms, self.rows, self.reduce.axes
+        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or not rows:
+            return None
+        stride = ix.coefficient(term.offset, terms[-1])
+        if not stride or not _one_axis(term.offset, terms, stride) or not _one_axis(term.offset, rows, 1):
+            return None
+        return stride
+
 
 def tiled_offset(columns: Sequence[Axis], terms: Sequence[Axis], columns_per_tile: int) -> Expr:
     """Where a column's term lies in a matrix [tile][term][column of the tile], its last tile a whole one too."""

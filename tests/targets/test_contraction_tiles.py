@@ -35,12 +35,14 @@ def matmul(
     right: bool = False,
     dtype: DType = F32,
     bias: bool = False,
+    halved: bool = False,
 ) -> Kernel:
-    """out[z, i, j] <- sum over k; `left` and `right` say which operands lie transposed."""
+    """out[z, i, j] <- sum over k; `left` and `right` say which operands lie transposed; `halved`: of a / 2."""
     z, i, j, q = ix.axis(0, batch), ix.axis(1, m), ix.axis(2, n), ix.axis(3, k)
     a = ix.linear((z, q, i), (batch, k, m)) if left else ix.linear((z, i, q), (batch, m, k))
     b = ix.linear((z, j, q), (batch, n, k)) if right else ix.linear((z, q, j), (batch, k, n))
-    value = reduce("fma", Chain(512, 8), [q], [load(dtype, 0, a), load(dtype, 1, b)])
+    term = apply("mul", load(dtype, 0, a), const(F32, 0x3F000000)) if halved else load(dtype, 0, a)
+    value = reduce("fma", Chain(512, 8), [q], [term, load(dtype, 1, b)])
     sizes = [BufferParameter(dtype, size, False) for size in (batch * m * k, batch * k * n)]
     if bias:
         sizes.append(BufferParameter(dtype, n, False))
@@ -195,11 +197,30 @@ def test_windows(machine, stride: int, pad: int, size: int, rows: int) -> None:
 def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> None:
     """Those of several tiles are packed together, and those that are left one by one; what hangs over the end of one's
     rows is not what another one reads."""
-    kernel = matmul(m, 20, 20, left=True, bias=True)
+    kernel = matmul(m, 20, 20, left=True, bias=True, halved=True)
     for block_m in (m, 140):
         chosen = Schedule(None, width, 1, ContractionTile(rows, 1, block_m, 16))
         assert shape_of(kernel, chosen).tiles_packed > 1
         check(kernel, machine, chosen)
+
+
+@MACHINES
+@pytest.mark.parametrize(("rows", "vectors", "width"), [(14, 2, 16), (6, 2, 8), (5, 1, 4), (13, 1, 16)])
+@pytest.mark.parametrize(("m", "columns", "k"), [(31, 6, 600), (13, 7, 20), (40, 2, 4700), (29, 5, 7)])
+def test_terms_that_the_first_tiles_copy(
+    machine, rows: int, vectors: int, width: int, m: int, columns: int, k: int
+) -> None:
+    """Rows, columns or both, a tile's at a time; rows too few for a tile, columns of some tiles and of many, several
+    blocks, panels and batches; values that are not finite come through."""
+    per_tile = vectors * width
+    for left, packs, batch in ((True, True, 1), (True, False, 2), (False, True, 1)):
+        kernel = matmul(m, columns * per_tile, k, left=left, batch=batch, bias=left)
+        for block_m, block_n in ((m, columns * per_tile), (2 * rows, 5 * per_tile)):
+            tile = ContractionTile(rows, vectors, block_m, block_n, 2 if packs else 1, packs=packs)
+            chosen = Schedule(None, width, 1, tile)
+            shape = shape_of(kernel, chosen)
+            assert (shape.rows_in_memory > 0, shape.copies_columns) == (left, packs)
+            check(kernel, machine, chosen)
 
 
 @MACHINES

@@ -9,7 +9,7 @@ Behind the last panel's tiles of a few rows the rest of the store's expression i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import product
 
@@ -20,14 +20,12 @@ from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import LINE_BYTES, Body, Scope
-from repro.targets.llvm.packing import Packing
-from repro.targets.llvm.text import Function, Val, element, integer
+from repro.targets.llvm.chains import Chains
+from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import Shape
 
 FEW = 8
 """Operations on a total that are few enough to be written for each vector of a tile."""
-AHEAD = 1024
-"""Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
 
 
 def emit(f: Function, kernel: Kernel, shape: Shape, machine: Machine, kind: type[Item]) -> None:
@@ -41,7 +39,7 @@ def emit(f: Function, kernel: Kernel, shape: Shape, machine: Machine, kind: type
     f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
 
 
-class Item(Packing):
+class Item(Chains):
     """The code of one work item."""
 
     def emit(self) -> None:
@@ -56,7 +54,8 @@ class Item(Packing):
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
-            found = state[0] if shape.direct else self.pack_columns(start, size, state[0])
+            packed = shape.direct or shape.copies_columns
+            found = state[0] if packed else self.pack_columns(start, size, state[0])
             return [self.tiles(number, start, size, found)]
 
         return f.loop(integer(0), integer(shape.panels), 1, [Val("true", BOOL)], panel)[0]
@@ -75,7 +74,7 @@ class Item(Packing):
 
         def group(first: Val, state: list[Val]) -> Sequence[Val]:
             found, end = state[0], self.least(f.add(first, integer(packed)), self.rows)
-            if self.shape.rows_direct is None:
+            if self.shape.rows_direct is None and not self.shape.rows_in_memory:
                 found = self.pack_rows(first, f.let(f"sub i64 {end.text}, {first.text}", I64), start, size, found)
 
             def line(row: Val, _: list[Val]) -> Sequence[Val]:
@@ -134,16 +133,29 @@ class Item(Packing):
 
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
             self.fetch_rows(following, self.quotient(column, per_tile), parts, start, size)
-            return self.one_tile(a, row, column, self.columns_at(column, start), rows, panel, size)
+            return self.one_tile(a, row, column, self.columns_at(column, start), rows, panel, start, size)
 
         self.f.loop(integer(0), self.columns, self.shape.columns_per_tile, (), tile)
         return ()
 
-    def one_tile(self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, size: Val) -> Sequence[Val]:
+    def one_tile(
+        self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, start: Val, size: Val
+    ) -> Sequence[Val]:
         """A register tile of so many rows, of operands whose terms begin at `a` and `b`."""
         if self.body.machine.asks_for_outputs:
             self._fetch_outputs(row, rows, column, panel)
-        return self._tile(a, row, column, b, rows, panel, size)
+        acc, shape, f = self.chains(a, row, column, b, rows, start, size), self.shape, self.f
+        if not self.at_once:
+            self._accumulate_all(row, column, panel, acc)
+        elif shape.panels == 1:
+            self._store_all(row, column, acc)
+        else:
+            f.either(
+                self.is_last(panel),
+                lambda: self._store_all(row, column, acc),
+                lambda: self._accumulate_all(row, column, panel, acc),
+            )
+        return ()
 
     def _fetch_outputs(self, row: Val, rows: int, column: Val, panel: Val) -> None:
         """Ask for what a tile's outputs lie in, and what is read beside them: it comes while the tile is computed."""
@@ -175,49 +187,14 @@ class Item(Packing):
         """Where the first term of a tile's columns lies: packed, or among the operand's own elements."""
         if not self.shape.direct:
             return self.address(self.b, self.f.scaled(column, self.shape.panel))
-        return self._in_place(1, column, start)
+        return self.in_place(1, column, start)
 
     def rows_at(self, first: Val, row: Val, start: Val) -> str:
         """The same of a tile's rows, of those that were packed from a first one on."""
         if self.shape.rows_direct is not None:
-            return self._in_place(0, row, start)
+            return self.in_place(0, row, start)
         tile = self.quotient(self.f.let(f"sub i64 {row.text}, {first.text}", I64), self.tile.rows)
         return self.address(self.a, self.f.scaled(tile, self.shape.strip))
-
-    def _in_place(self, side: int, line: Val, start: Val) -> str:
-        term = self.contraction.terms[side]
-        assert isinstance(term, Load)
-        offset = self.body.value(term.offset, self.at_term(self.at_line(side, line), start))
-        return self.body.pointer(term.buffer, offset).text
-
-    def _tile(self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, size: Val) -> Sequence[Val]:
-        f, shape, unroll = self.f, self.shape, self.tile.unroll
-        width, vectors = shape.width, self.tile.vectors
-
-        def turn(count: int) -> Callable[[Val, list[Val]], Sequence[Val]]:
-            def terms(at: Val, acc: list[Val]) -> Sequence[Val]:
-                for ahead in range(count):
-                    acc = self._step(a, b, f.add(at, integer(ahead)), acc, rows)
-                return acc
-
-            return terms
-
-        zero = scalars.constant(f, self.dtype, 0, width)
-        whole = f.scaled(self.quotient(size, unroll), unroll)
-        acc = f.loop(integer(0), whole, unroll, [zero] * (rows * vectors), turn(unroll))
-        if unroll > 1:
-            acc = f.loop(whole, size, 1, acc, turn(1))
-        if not self.at_once:
-            self._accumulate_all(row, column, panel, acc)
-        elif shape.panels == 1:
-            self._store_all(row, column, acc)
-        else:
-            f.either(
-                self.is_last(panel),
-                lambda: self._store_all(row, column, acc),
-                lambda: self._accumulate_all(row, column, panel, acc),
-            )
-        return ()
 
     def _vectors(self, row: Val, column: Val, count: int) -> Iterator[tuple[Val, Val, Val]]:
         """For each vector of a tile's outputs: its row, its first column, and where its totals lie."""
@@ -245,32 +222,6 @@ class Item(Packing):
                 self.body.lane_scope(self.at_line(0, of_row), columns, start, width, None, aligned=True), total
             )
         return ()
-
-    def _step(self, a: str, b: str, at: Val, acc: list[Val], rows: int) -> list[Val]:
-        """One term of the chain for the whole register tile."""
-        f, width, vectors = self.f, self.shape.width, self.tile.vectors
-        line, (between_rows, between_terms) = f.scaled(at, self.shape.term_stride), self.shape.row_strides
-        columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
-        if self.shape.in_order:
-            self._ask(b, line)
-        longer: list[Val] = []
-        first = f.scaled(at, between_terms)
-        for row in range(rows):
-            one = self.read(a, f.add(first, integer(row * between_rows)), 1)
-            left = f.splat(one, width)
-            for v in range(vectors):
-                longer.append(scalars.fma(f, left, columns[v], acc[row * vectors + v]))
-        return longer
-
-    def _ask(self, b: str, line: Val) -> None:
-        """Ask for the columns of a later term: where terms follow each other in memory, the next tile's begin where
-        this one's end."""
-        size = self.dtype.bytes
-        for start in range(0, self.shape.columns_per_tile * size, LINE_BYTES):
-            place = self.f.add(line, integer((AHEAD + start) // size))
-            address = self.f.let(f"getelementptr {element(self.dtype)}, ptr {b}, {place.typed}", I64)
-            arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
-            self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
 
     def accumulate(self, panel: Val, place: Val, value: Val) -> None:
         """totals += value, starting from the first of each sum (rule 7)."""

@@ -44,7 +44,9 @@ class RowItems(Item):
                 more = scalars.compare(f, "lt", number, longer)
                 count = scalars.select(f, more, f.add(fewest, integer(1)), fewest)
                 a = self.rows_at(row, row, start)
-                return self._of_rows(count, most, lambda rows: self.one_tile(a, row, column, b, rows, panel, size))
+                return self._of_rows(
+                    count, most, lambda rows: self.one_tile(a, row, column, b, rows, panel, start, size)
+                )
 
             f.loop(integer(0), tiles, 1, (), tile)
             return ()

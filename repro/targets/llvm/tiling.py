@@ -77,6 +77,22 @@ class Shape:
         """Elements between rows, where they are read where they lie."""
         return self.contraction.row_stride if self.tile.rows_in_place and self.window is None else None
 
+    @cached_property
+    def rows_in_memory(self) -> int:
+        """Elements between the rows' terms where those of a term lie side by side, so that the first tile that reads
+        them may pack them; 0 where they do not."""
+        return 0 if self.window is not None or not self.rows_beside else self.contraction.rows_side_by_side or 0
+
+    @cached_property
+    def columns_in_memory(self) -> int:
+        """Elements between the columns' terms where tiles could read them; 0 where they could not."""
+        return self.contraction.in_place(self.columns_per_tile) or 0
+
+    @property
+    def copies_columns(self) -> bool:
+        """Whether columns are packed by the first row of tiles that reads them."""
+        return self.window is None and self.tile.packs and self.columns_in_memory > 0
+
     @property
     def last_block(self) -> int:
         """Rows of the last block of rows."""
@@ -112,7 +128,7 @@ class Shape:
     @cached_property
     def tiles_packed(self) -> int:
         """Tiles whose rows are packed together: so many that few of a block are left over."""
-        if not self.rows_beside:
+        if not self.rows_beside or self.rows_in_memory:
             return 1
         whole, most = self.tile.block_m // self.tile.rows, max(1, PAGE_ROWS // self.tile.rows)
         return max(1, min(range(min(whole, most), most // 2, -1), key=lambda count: whole % count, default=whole))

@@ -1,0 +1,136 @@
+"""The chains of a register tile through a panel (rule 7), one term of all of them after another.
+
+The first tile that reads a line's terms may find them not yet packed: where they lie side by side in memory, it takes
+them from there, asks for the next tile's, which lie on the same page, and leaves a copy for the tiles that follow.
+Packing is then a load and a store beside the many multiplications of a term, not a pass of its own that waits for
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from repro.ir.expressions import Load
+from repro.targets.llvm import scalars
+from repro.targets.llvm.body import LINE_BYTES
+from repro.targets.llvm.packing import Packing
+from repro.targets.llvm.text import Val, element, integer
+
+AHEAD = 1024
+"""Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
+
+FEW_TILES = 4
+"""Tiles of columns for which rows are read in place, however far apart their terms lie: a copy costs more than it
+spares."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The terms of a tile's rows or columns: where the first lies, elements between neighbours and between terms;
+    elements to the next tile's, which are asked for (0: they are not); and where a copy goes, neighbours side by side:
+    an address, and elements between terms."""
+
+    first: str
+    apart: int
+    terms: int
+    following: int = 0
+    copy: tuple[str, int] | None = None
+
+
+class Chains(Packing):
+    """The register tiles of one work item."""
+
+    def chains(self, a: str, row: Val, column: Val, b: str, rows: int, start: Val, size: Val) -> list[Val]:
+        """The sums of a panel's terms, of a tile of so many rows whose terms are packed, or to be packed, at `a` and
+        `b`; a row's vectors side by side."""
+        f, shape = self.f, self.shape
+
+        def by_columns(left: Side) -> list[Val]:
+            packed = Side(b, 1, shape.term_stride)
+            if not shape.copies_columns:
+                return self._panel_sums(left, packed, rows, size)
+            place, size_of_tile = self.in_place(1, column, start), shape.columns_per_tile
+            found = Side(place, 1, shape.columns_in_memory, size_of_tile, (b, shape.term_stride))
+            return f.either(
+                scalars.compare(f, "eq", row, integer(0)),
+                lambda: self._panel_sums(left, found, rows, size),
+                lambda: self._panel_sums(left, packed, rows, size),
+            )
+
+        packed = Side(a, *shape.row_strides)
+        if not shape.rows_in_memory:
+            return by_columns(packed)
+        place = self.in_place(0, row, start)
+        if shape.padded_columns <= FEW_TILES * shape.columns_per_tile:
+            return by_columns(Side(place, 1, shape.rows_in_memory, rows))
+        found = Side(place, 1, shape.rows_in_memory, rows, (a, shape.row_strides[1]))
+        first = scalars.compare(f, "eq", column, integer(0))
+        return f.either(first, lambda: by_columns(found), lambda: by_columns(packed))
+
+    def _panel_sums(self, a: Side, b: Side, rows: int, size: Val) -> list[Val]:
+        f, unroll = self.f, self.tile.unroll
+
+        def turn(count: int) -> Callable[[Val, list[Val]], Sequence[Val]]:
+            def terms(at: Val, acc: list[Val]) -> Sequence[Val]:
+                for ahead in range(count):
+                    acc = self._step(a, b, f.add(at, integer(ahead)), acc, rows)
+                return acc
+
+            return terms
+
+        zero = scalars.constant(f, self.dtype, 0, self.shape.width)
+        whole = f.scaled(self.quotient(size, unroll), unroll)
+        acc = f.loop(integer(0), whole, unroll, [zero] * (rows * self.tile.vectors), turn(unroll))
+        return f.loop(whole, size, 1, acc, turn(1)) if unroll > 1 else acc
+
+    def _step(self, a: Side, b: Side, at: Val, acc: list[Val], rows: int) -> list[Val]:
+        """One term of the chain for the whole register tile."""
+        f, width, vectors = self.f, self.shape.width, self.tile.vectors
+        line, first = f.scaled(at, b.terms), f.scaled(at, a.terms)
+        columns = [self.read(b.first, f.add(line, integer(v * width)), width) for v in range(vectors)]
+        if b.following:
+            self._ask(b.first, line, b.following)
+        elif self.shape.in_order:  # where terms follow each other in memory, the next tile's begin where this one's end
+            self._ask(b.first, line, AHEAD // self.dtype.bytes)
+        for row in (0, rows - 1) if a.following else ():
+            self._ask_line(a.first, f.add(first, integer(a.following + row)))
+        if b.copy is not None:
+            for v, value in enumerate(columns):
+                self.write(b.copy[0], f.add(f.scaled(at, b.copy[1]), integer(v * width)), value)
+        if a.copy is not None:
+            self._copy_rows(a, a.copy, at, rows)
+        longer: list[Val] = []
+        for row in range(rows):
+            left = f.splat(self.read(a.first, f.add(first, integer(row * a.apart)), 1), width)
+            for v in range(vectors):
+                longer.append(scalars.fma(f, left, columns[v], acc[row * vectors + v]))
+        return longer
+
+    def _copy_rows(self, a: Side, copy: tuple[str, int], at: Val, rows: int) -> None:
+        """Copy a term of a tile's rows, in vectors as long as there are rows for."""
+        f, first, place = self.f, self.f.scaled(at, a.terms), self.f.scaled(at, copy[1])
+        row, width = 0, self.shape.width
+        while row < rows:
+            while row + width > rows:
+                width //= 2
+            self.write(copy[0], f.add(place, integer(row)), self.read(a.first, f.add(first, integer(row)), width))
+            row += width
+
+    def _ask(self, b: str, line: Val, ahead: int) -> None:
+        """Ask for the columns of a later term, so many elements ahead."""
+        for start in range(0, self.shape.columns_per_tile, max(1, LINE_BYTES // self.dtype.bytes)):
+            self._ask_line(b, self.f.add(line, integer(ahead + start)))
+
+    def _ask_line(self, first: str, place: Val) -> None:
+        """Ask for the line of an element, which may lie anywhere."""
+        address = self.f.let(f"getelementptr {element(self.dtype)}, ptr {first}, {place.typed}", place.dtype)
+        arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
+        self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
+
+    def in_place(self, side: int, line: Val, start: Val) -> str:
+        """Where an operand's own element of a row (side 0) or column lies."""
+        term = self.contraction.terms[side]
+        assert isinstance(term, Load)
+        offset = self.body.value(term.offset, self.at_term(self.at_line(side, line), start))
+        return self.body.pointer(term.buffer, offset).text
