@@ -205,8 +205,10 @@ def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> N
 
 
 @MACHINES
-@pytest.mark.parametrize(("rows", "vectors", "width"), [(14, 2, 16), (6, 2, 8), (5, 1, 4), (13, 1, 16)])
-@pytest.mark.parametrize(("m", "columns", "k"), [(31, 6, 600), (13, 7, 20), (40, 2, 4700), (29, 5, 7)])
+@pytest.mark.parametrize(
+    ("rows", "vectors", "width", "m", "columns", "k"),
+    [(14, 2, 16, 31, 5, 20), (6, 2, 8, 13, 7, 530), (5, 1, 4, 3, 6, 70), (3, 1, 4, 7, 2, 4200)],
+)
 def test_terms_that_the_first_tiles_copy(
     machine, rows: int, vectors: int, width: int, m: int, columns: int, k: int
 ) -> None:
