@@ -213,7 +213,7 @@ def test_terms_that_the_first_tiles_copy(
     machine, rows: int, vectors: int, width: int, m: int, columns: int, k: int
 ) -> None:
     """Rows, columns or both, a tile's at a time; rows too few for a tile, columns of some tiles and of many, several
-    blocks, panels and batches; values that are not finite come through."""
+    blocks, panels and batches."""
     per_tile = vectors * width
     for left, packs, batch in ((True, True, 1), (True, False, 2), (False, True, 1)):
         kernel = matmul(m, columns * per_tile, k, left=left, batch=batch, bias=left)
