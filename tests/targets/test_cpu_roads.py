@@ -109,14 +109,14 @@ def test_undecided_lanes_in_any_registers_of_those_tested_together(name: str, ma
     check(kernel, [x, np.zeros(EXTENT, np.float32)], machine)
 
 
-def test_where_registers_are_few_one_branch_serves_several() -> None:
-    """A test for each register stands behind it; with many registers there is none before those."""
-    kernel = elementwise_kernel(lambda x: [FUNCTIONS["exp"](x)], [F32], EXTENT)
-    counts = {
-        machine: kernels.emit(kernel, Schedule(0, 4 * machine.lanes(32), EXTENT), machine).count("!prof")
-        for machine in (X86_64_V3, X86_64_V4)
-    }
-    assert counts[X86_64_V3] == counts[X86_64_V4] + 1
+@pytest.mark.parametrize(("name", "machine", "together"), [
+    ("exp", X86_64_V3, 4), ("exp", X86_64_V4, 4), ("erf", X86_64_V3, 2), ("erf", X86_64_V4, 4), ("tanh", X86_64_V4, 4),
+])  # fmt: skip
+def test_one_branch_serves_as_many_registers_as_go_together(name: str, machine: Machine, together: int) -> None:
+    """Behind it stands a test for each register, and behind those another of what is not simply a zero."""
+    kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
+    code = kernels.emit(kernel, Schedule(0, 4 * machine.lanes(32), EXTENT), machine)
+    assert code.count("!prof") == 4 // together + 2 * 4
 
 
 @pytest.mark.parametrize(("names", "lanes"), [(["exp"], 32), (["erf"], 32), (["log"], 16), (["exp", "log"], 16)])
@@ -169,6 +169,19 @@ def test_in_the_rows_of_a_softmax(machine: Machine, size: int) -> None:
     given = np.random.default_rng(2).standard_normal(rows * size).astype(np.float32) * np.float32(9)
     given[::7], given[3::11], given[5::13] = -np.inf, -90.0, -1e4
     check(softmax(rows, size), [given, np.zeros(rows * size, np.float32)], machine)
+
+
+@ON_EVERY
+@pytest.mark.parametrize("size", [32, 63, 64, 65, 127, 160, 4096 + 96, 8192 + 1])
+def test_in_the_terms_of_sums(machine: Machine, size: int) -> None:
+    """Vectors of terms go together, and each lane still adds its terms one after another; leaves end anywhere."""
+    rows = 3
+    i, j = ix.axis(0, rows), ix.axis(1, size)
+    total = reduce("add", Lanes(32, 4096), [j], [FUNCTIONS["exp"](load(F32, 0, ix.linear([i, j], [rows, size])))])
+    buffers = (BufferParameter(F32, rows * size, False), BufferParameter(F32, rows, True))
+    given = np.random.default_rng(size).standard_normal(rows * size).astype(np.float32) * np.float32(9)
+    given[::7], given[3::61] = -200.0, -90.0
+    check(Kernel(buffers, (), (i,), 0, (Store(1, i, total),)), [given, np.zeros(rows, np.float32)], machine)
 
 
 @ON_EVERY

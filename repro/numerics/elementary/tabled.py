@@ -197,8 +197,8 @@ ROADS: dict[int, Mapping[str, Callable[[Value], Value]]] = {
 """Functions by name, for tables of so many f32s."""
 
 TOGETHER = 4
-"""Registers of which it is best asked at once whether a lane is undecided, where registers are few: each branch ends
-what can be put in another order."""
+"""Registers of lanes that are best computed step by step beside each other, and of which it is asked at once whether a
+lane is undecided: steps wait for each other, and a processor looks only so far ahead for others."""
 
 
 def entries(permute_bits: int) -> int:

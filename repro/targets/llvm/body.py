@@ -166,16 +166,20 @@ class Body:
         starts = range(0, operand.width, road.lanes)
         parts = [tables.lanes_of(self.f, operand, start, road.lanes) for start in starts]
         scopes = [Scope(None, {}, known={road.operand: part}) for part in parts]
-        found, count = list[Val](), road.together if len(scopes) % road.together == 0 else 1
+        found, count = list[Val](), math.gcd(road.together, len(scopes))
         for first in range(0, len(scopes), count):
             found += self._together(road.value, scopes[first : first + count])
         self.roads = every
         return tables.joined(self.f, found)
 
     def _together(self, root: Rarely, scopes: Sequence[Scope]) -> Sequence[Val]:
-        """The value in each scope, with one branch round what is seldom in any of them."""
+        """The value in each scope, step by step in all of them, so that none waits for its own last step, and with one
+        branch round what is seldom in any of them."""
         if len(scopes) == 1:
             return [self.value(root, scopes[0])]
+        for expr in _steps([root.condition, root.common], scopes[0]):
+            for scope in scopes:
+                self.value(expr, scope)
         conditions = [self.value(root.condition, scope) for scope in scopes]
         common = [self.value(root.common, scope) for scope in scopes]
         taken = scalars.any_lane(self.f, reduce(partial(scalars.binary, self.f, "or"), conditions))
@@ -494,6 +498,19 @@ def _changing(kernel: Kernel) -> frozenset[Expr]:
         if own or any(child in found for child in expr.children):
             found.add(expr)
     return frozenset(found)
+
+
+def _steps(roots: Sequence[Expr], scope: Scope) -> Sequence[Expr]:
+    """What the roots are computed from in a scope that knows some of it, operands before what needs them."""
+    found, stack = dict[Expr, None](), [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            found[expr] = None
+        elif expr not in found and scope.find(expr) is None:
+            stack.append((expr, True))
+            stack.extend((child, False) for child in reversed(expr.children))
+    return list(found)
 
 
 def _lane_axes(scope: Scope) -> frozenset[Axis]:

@@ -44,21 +44,26 @@ class Extreme:
         extreme, unordered, signs = state
         pairs = zip(terms[::2], [*terms[1::2], terms[-1]][: -(-len(terms) // 2)], strict=True)
         tests = [self._where(self._unordered(a, b)) for a, b in pairs]
-        highest = self._tree(self._further, terms)
+        highest = self._tree(self.further, terms)
         signs = self._sign(signs, self._tree(self._sign, [self._bits(term) for term in terms]))
-        return [self._further(highest, extreme), self._or(unordered, self._tree(self._or, tests)), signs]
+        return [self.further(highest, extreme), self._or(unordered, self._tree(self._or, tests)), signs]
 
-    def value(self, state: State) -> Val:
-        """Rule 5's extreme of all terms, in each lane."""
-        extreme, unordered, signs = state
+    def value(self, state: State, folded: Val) -> Val:
+        """Rule 5's extreme of the terms of all lanes; `folded` is the furthest of the state's numbers."""
+        _, unordered, signs = state
+        nowhere = self._constant(0)
         sign = scalars.binary(self.f, "and", signs, self._constant(1 << (self.dtype.bits - 1)))
-        zero = scalars.bitcast(self.f, sign, self.dtype)
-        is_zero = scalars.compare(self.f, "eq", extreme, scalars.constant(self.f, self.dtype, 0, self.width))
-        number = scalars.select(self.f, is_zero, zero, extreme)
-        nan = scalars.constant(self.f, self.dtype, CANONICAL_NAN[self.dtype], self.width)
-        return scalars.select(self.f, scalars.compare(self.f, "ne", unordered, self._constant(0)), nan, number)
+        is_max = self.combiner == "max"
+        found = scalars.any_lane(self.f, scalars.compare(self.f, "eq" if is_max else "ne", sign, nowhere))
+        zeros = [scalars.constant(self.f, self.dtype, bits, 1) for bits in (0, 1 << (self.dtype.bits - 1))]
+        zero = scalars.select(self.f, found, zeros[not is_max], zeros[is_max])
+        is_zero = scalars.compare(self.f, "eq", folded, zeros[0])
+        number = scalars.select(self.f, is_zero, zero, folded)
+        nan = scalars.constant(self.f, self.dtype, CANONICAL_NAN[self.dtype], 1)
+        is_nan = scalars.any_lane(self.f, scalars.compare(self.f, "ne", unordered, nowhere))
+        return scalars.select(self.f, is_nan, nan, number)
 
-    def _further(self, a: Val, b: Val) -> Val:
+    def further(self, a: Val, b: Val) -> Val:
         """One instruction: b where either is NaN or both are zeros."""
         return scalars.select(self.f, scalars.compare(self.f, "gt" if self.combiner == "max" else "lt", a, b), a, b)
 

@@ -15,7 +15,7 @@ import numpy as np
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Chain, Exact, Lanes, Load, Reduce, Sequential, topological
 from repro.ir.types import BOOL, F32, F64, I64, DType
-from repro.targets.llvm import scalars
+from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.body import Body, Scope
 from repro.targets.llvm.extremes import Extreme
 from repro.targets.llvm.text import Val, element, integer, vector
@@ -271,9 +271,35 @@ class Reduction:
         """The order's lanes are the lanes of a vector: 32 consecutive terms at a time."""
         before = self.body.ahead
         self.body.ahead = self.runs_ahead() or before
-        lanes = self.along(order.lanes, begin, end)
+        lanes, start = order.lanes * self.vectors_at_once(order.lanes), list[Val]()
+        if lanes > order.lanes and self.count >= lanes:
+            begin, start = self.several(order.lanes, lanes, begin, end)
+        summed = start[0] if start and self.count % lanes == 0 else self.along(order.lanes, begin, end, start)
         self.body.ahead = before
-        return self.fold(lanes)
+        return self.fold(summed)
+
+    def vectors_at_once(self, width: int) -> int:
+        """Vectors of terms that are computed beside each other: of functions whose steps wait for each other, as many
+        as go together (`Road`)."""
+        roads = (self.body.roads.get(expr) for expr in topological(self.reduce.terms))
+        return max([1, *(road.lanes * road.together // width for road in roads if road is not None)])
+
+    def several(self, width: int, lanes: int, begin: Val, end: Val) -> tuple[Val, list[Val]]:
+        """Runs of so many lanes, each lane of the order's still adding its terms one after another: where they end, and
+        the sums."""
+        stop = self.f.add(begin, self._whole(begin, end, lanes))
+
+        def step(flat: Val, state: list[Val]) -> Sequence[Val]:
+            value = self.term(self.lane_scope(flat, lanes, None), lanes)
+            parts = (tables.lanes_of(self.f, value, first, width) for first in range(0, lanes, width))
+            return [reduce(self.combine, parts, state[0])]
+
+        return stop, self.f.loop(begin, stop, lanes, [self.identity(width)], step)
+
+    def _whole(self, begin: Val, end: Val, lanes: int) -> Val:
+        """How many of the terms are in whole runs of a power of two."""
+        length = self.f.let(f"sub i64 {end.text}, {begin.text}", I64)
+        return self.f.let(f"and i64 {length.text}, {-lanes}", I64)
 
     def runs_ahead(self) -> tuple[Axis, int] | None:
         """The axis along which later terms are asked for, and how far. Of runs that are long, or follow each other
@@ -299,9 +325,7 @@ class Reduction:
         return bool(large) and beside and (long or follow)
 
     def along(self, width: int, begin: Val, end: Val, start: Sequence[Val] = ()) -> Val:
-        whole = self.f.let(f"sub i64 {end.text}, {begin.text}", I64)
-        whole = self.f.let(f"and i64 {whole.text}, {-width}", I64)
-        stop = self.f.add(begin, whole)
+        stop = self.f.add(begin, self._whole(begin, end, width))
 
         def chunk(flat: Val, state: list[Val], mask: Val | None = None) -> Sequence[Val]:
             return [self.combine(state[0], self.term(self.lane_scope(flat, width, mask), width))]
@@ -321,7 +345,7 @@ class Reduction:
     def lane_scope(self, flat: Val, width: int, mask: Val | None) -> Scope:
         return self.body.lane_scope(self.scope, self.reduce.axes, flat, width, mask, aligned=True)
 
-    def fold(self, value: Val) -> Val:
+    def fold(self, value: Val, combine: Callable[[Val, Val], Val] | None = None) -> Val:
         """Lane j with lane j + half, down to one."""
         width = value.width
         while width > 1:
@@ -334,7 +358,7 @@ class Reduction:
                     continue
                 text = f"shufflevector {value.typed}, {value.type} poison, <{half} x i32> <{picks}>"
                 parts.append(self.f.let(text, self.dtype, half))
-            value = self.combine(*parts)
+            value = (combine or self.combine)(*parts)
             width = half
         return value
 
@@ -367,7 +391,7 @@ class Reduction:
         if whole:
             start = extreme.start(self.identity(width))
             state = self.f.loop(integer(0), integer(whole), width * SIDE_BY_SIDE, start, step)
-            found.append(self.fold(extreme.value(state)))
+            found.append(extreme.value(state, self.fold(state[0], extreme.further)))
         if whole < self.count:
             found.append(self.fold(self.along(self.body.lanes, integer(whole), integer(self.count))))
         return reduce(self.combine, found)

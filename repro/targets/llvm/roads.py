@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from repro.ir.expressions import Expr, Rarely
+from repro.ir.expressions import Expr, Lookup, Rarely, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import F32
 from repro.machines import Machine
 from repro.numerics.elementary import tabled
 from repro.numerics.elementary.occurrences import functions
 from repro.numerics.elementary.value import Value
-from repro.targets.llvm.nans import MANY_REGISTERS
 
 
 @dataclass(frozen=True)
 class Road:
-    """Another way to a value, if the operand's lanes are a multiple of `lanes`; of `together` times as many it is asked
-    at once whether one is undecided."""
+    """Another way to a value, if the operand's lanes are a multiple of `lanes`; `together` times as many go step by
+    step, and of all of them it is asked at once whether one is undecided."""
 
     operand: Expr
     value: Rarely
@@ -34,10 +33,16 @@ def entries(machine: Machine) -> int:
 def roads(kernel: Kernel, machine: Machine) -> Mapping[Expr, Road]:
     """By the expressions that they stand for."""
     found, lanes = dict[Expr, Road](), machine.permute_bits // F32.bits
-    together = 1 if machine.registers >= MANY_REGISTERS else tabled.TOGETHER
     known = tabled.roads(machine.permute_bits)
     for operand, name, function in functions(kernel.expressions, known):
         value = known[name](Value(operand)).expr
         assert isinstance(value, Rarely), "a road leaves something to the first one"
-        found[function] = Road(operand, value, lanes, together)
+        found[function] = Road(operand, value, lanes, _together(value, machine))
     return found
+
+
+def _together(value: Rarely, machine: Machine) -> int:
+    """Registers of lanes at a time: half as many where the tables leave none for values."""
+    tables = [expr for expr in topological([value]) if isinstance(expr, Lookup) and expr.dtype is F32]
+    held = sum(len(table.table) * F32.bits for table in tables) // machine.permute_bits
+    return tabled.TOGETHER if held <= machine.registers else tabled.TOGETHER // 2
