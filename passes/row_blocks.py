@@ -50,6 +50,9 @@ class Limits:
     """Fewer than these are to be a multiple of four, so that two and four threads have equal shares."""
     fewest_rows: int = 32
     """Rows of a contraction that are worth packing its columns for."""
+    least_bytes: int | None = None
+    """Of calls without a contraction: blocks are as many as leave each other so much, so that a block is written to
+    memory while the next is computed; None: as few as fit."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +359,7 @@ class _Blocks:
         if not self._pays(calls):
             return []
         if self.gain is None:
-            return [replace(group, counts=group.counts[:1])]
+            return [replace(group, counts=(self._count(group, calls),))]
         found: list[tuple[int, int, int, int]] = []
         for size in range(2, len(calls) + 1):
             common = set(self.counts(calls[0])).intersection(*map(self.counts, calls[1:size]))
@@ -368,6 +371,14 @@ class _Blocks:
         _, _, size, count = max((each for each in found if 2 * each[1] >= most), default=(0, 0, 1, 0))
         rest = self._worthwhile(replace(group, members=group.members[size:]), steps)
         return [*([_Group(group.members[:size], (-count,))] if found else []), *rest]
+
+    def _count(self, group: _Group, calls: Sequence[Call]) -> int:
+        """As few blocks as fit, or as many as leave enough to each other."""
+        least = self.limits.least_bytes
+        if least is None or any(find(self.kernel(call)) is not None for call in calls):
+            return group.counts[0]
+        size = self._most(self._carried(calls), calls)
+        return max((count for count in group.counts if size // count >= least), default=group.counts[0])
 
     def _pays(self, calls: Sequence[Call]) -> bool:
         carried = (self._carried(calls) | self._shared(calls)) if len(calls) > 1 else frozenset[int]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations, product
@@ -147,6 +148,18 @@ def test_attention_is_one_step_that_stores_no_scores() -> None:
     largest = max(b.elements for b in program.buffers if b.role in (TEMPORARY, LOCAL))
     assert largest <= 2 * 8 * 1024 * 64, "the operands' size, far from that of all scores"
     assert program.local_bytes <= 1 << 20
+
+
+def test_rows_without_a_contraction_go_in_as_many_blocks_as_leave_enough() -> None:
+    """Two rows of a kibibyte; those around a contraction stay as few as fit."""
+    kind = TensorType(F32, (64, 256))
+    few, many = Limits(1 << 14, 1), Limits(1 << 14, 1, least_bytes=2 << 10)
+    alone = pipeline.run(Graph((kind,), (softmax(argument(0, kind)),))).program
+    counts = [[each.count for each in blocks_of(row_blocks(alone, limits))] for limits in (few, many)]
+    assert counts == [[8], [32]]
+    mixed = pipeline.run(attention(2, 8, 1024, 64)).program
+    few, many = (row_blocks(mixed, Limits(1 << 19, 1 << 19, least_bytes=least)) for least in (None, 1))
+    assert few.text == many.text
 
 
 def test_a_block_sees_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

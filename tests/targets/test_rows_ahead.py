@@ -68,6 +68,16 @@ def test_all_rows_that_are_on_their_way_are_a_quarter_of_a_cache(
 
 
 @EVERY
+@pytest.mark.parametrize(("rows", "writes"), [(8, False), (512, True)])
+def test_rows_that_are_written_from_afar_are_asked_for_too(machine: Machine, rows: int, writes: bool) -> None:
+    made = less_their_sums(rows, 1024)
+    code = kernels.emit(made, schedule(made, machine), machine)
+    asked = [line for line in code.splitlines() if ASKS in line]
+    assert any("i32 1, i32 3, i32 1" in line for line in asked) == writes
+    assert any("i32 0, i32 3, i32 1" in line for line in asked)
+
+
+@EVERY
 @pytest.mark.parametrize(("run", "asks"), [(64, True), (256, True), (1024, False)])
 def test_short_runs_that_lie_apart_are_asked_for(machine: Machine, run: int, asks: bool) -> None:
     made = sums_of_runs(8, 6, run)

@@ -58,9 +58,10 @@ def _shaped(program: Program, limits: Limits) -> Program:
 
 def _code_target(machine: Machine) -> CodeTarget:
     near = machine.l2_bytes // 2  # the rest is for what calls read from elsewhere
+    limits = Limits(near, near, least_bytes=machine.l1_bytes // 4)
 
     def shape(program: Program) -> Program:
-        return at_load(_shaped(program, Limits(near, near)), lambda kernel: tile_order(kernel, machine))
+        return at_load(_shaped(program, limits), lambda kernel: tile_order(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text

@@ -83,6 +83,8 @@ class Body:
         self.roads = roads(kernel, machine)
         self.ahead: tuple[Axis, int] | None = None
         """An axis and how many steps further along it lies what loads of lanes ask for beforehand."""
+        self.writes_ahead = False
+        """Whether stores ask for it too."""
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
 
@@ -311,15 +313,19 @@ class Body:
         return self.f.either(when, lambda: [self._load(always, Scope(scope, {}))], lambda: [zero])[0]
 
     def _fetch_ahead(self, expr: Load, start: Val, width: int) -> None:
-        """Ask for what a load of this kind will read later: it may lie anywhere, and nothing is read."""
+        """Ask for what a load of this kind will read later."""
+        axes = frozenset(self.kernel.axes)
+        if self.ahead is not None and (self.ahead[0] not in axes or expr.free <= axes):
+            self._ask_ahead(expr.buffer, expr.offset, start, width)
+
+    def _ask_ahead(self, buffer: int, offset: Expr, start: Val, width: int, write: int = 0) -> None:
+        """Ask for what lies steps further along the axis: it may lie anywhere, and nothing is read or written."""
         if self.ahead is None:
             return
-        (axis, steps), axes = self.ahead, frozenset(self.kernel.axes)
-        stride = ix.coefficient(expr.offset, axis)
-        if not stride or (axis in axes and not expr.free <= axes):
-            return
-        for first in range(0, width, max(1, LINE_BYTES // expr.dtype.bytes)):
-            self.fetch(expr.buffer, self.f.add(start, integer(stride * steps + first)))
+        axis, steps = self.ahead
+        stride = ix.coefficient(offset, axis) or 0
+        for first in range(0, width if stride else 0, max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)):
+            self.fetch(buffer, self.f.add(start, integer(stride * steps + first)), write=write)
 
     def fetch(self, buffer: int, place: Val, near: int = 3, write: int = 0) -> None:
         """Ask for the line of an element: 3 for the nearest cache, 2 for the next; 1: to write it. It may lie
@@ -376,6 +382,8 @@ class Body:
         start = self.run_start(offset, scope)
         if start is not None and mask is None:
             address = self.pointer(buffer, start).text
+            if self.writes_ahead and not streamed:
+                self._ask_ahead(buffer, offset, start, lanes.width, write=1)
             self.f.line(f"store {kind} {raw.text}, ptr {address}, {self._access(offset, dtype, lanes, streamed)}")
             return
         short = _short(dtype)

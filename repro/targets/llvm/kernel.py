@@ -139,6 +139,9 @@ class Items:
             self.roots = self._roots(self.phases)
         if self._by_rows():
             body.ahead = (self.grid.outer[-1], self._rows_ahead())
+            body.writes_ahead = (
+                sum(each.elements * each.dtype.bytes for each in kernel.buffers) >= body.machine.l2_bytes
+            )
         self.streamed = streamed(kernel, body.machine)
 
     def _phases(self) -> Phases | None:
