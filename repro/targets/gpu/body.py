@@ -14,7 +14,8 @@ from repro.machines import Machine
 from repro.targets.gpu import gate
 from repro.targets.gpu.remainder import remainder
 from repro.targets.llvm import reductions, scalars
-from repro.targets.llvm.body import Body, ReduceEmitter, Scope
+from repro.targets.llvm.body import Body, ReduceEmitter
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.toolchain import assembly
 

@@ -17,7 +17,7 @@ from repro.targets.gpu.separation import Separation
 from repro.targets.gpu.share import Share, Step
 from repro.targets.gpu.term_table import TermTable
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer
 
 NEAR = 2048

@@ -21,8 +21,8 @@ from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_
 from repro.targets.gpu.floor import commonly
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import symbol
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 LIGHT = 96

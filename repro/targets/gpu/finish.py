@@ -12,7 +12,7 @@ from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.tiles import Plan
 from repro.targets.gpu.totals import Totals, gathered
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer
 
 LIGHT = 16

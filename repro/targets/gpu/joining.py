@@ -14,8 +14,8 @@ from repro.targets.gpu.launch import Launch
 from repro.targets.gpu.tiles import Plan
 from repro.targets.gpu.totals import workspace_element
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import symbol
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, element, integer
 
 BLOCK = 256

@@ -12,7 +12,7 @@ from repro.ir.types import I64, U32
 from repro.targets.gpu.body import GpuBody, special
 from repro.targets.gpu.tiles import WARP, Plan
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 

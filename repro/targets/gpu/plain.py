@@ -20,8 +20,8 @@ from repro.targets.gpu.body import (
 )
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import Items, symbol, work_items
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 

@@ -17,7 +17,7 @@ from repro.targets.gpu.separation import LINE, TERM, Separation
 from repro.targets.gpu.share import Share
 from repro.targets.gpu.tiles import Plan
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer
 
 FEW = 4

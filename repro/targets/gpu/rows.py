@@ -21,8 +21,8 @@ from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.leaves import cut
 from repro.targets.gpu.team import COLUMNS, Team, cooperative, terms_of
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import symbol
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 ROWS_PER_BLOCK = 4

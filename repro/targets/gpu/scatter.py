@@ -20,8 +20,8 @@ from repro.machines import Machine
 from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
 from repro.targets.llvm.kernel import symbol
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 MOST_GROUPS, MOST_THREADS = 256, 1 << 16

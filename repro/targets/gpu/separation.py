@@ -19,7 +19,8 @@ from repro.ir import index as ix
 from repro.ir.expressions import Affine, Apply, Axis, Expr, Load, topological
 from repro.ir.types import BOOL, I32, I64, U32
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import Body
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 
 LINE, TERM = 0, 1

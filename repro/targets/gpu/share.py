@@ -14,7 +14,7 @@ from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.tiles import WARP, Plan
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer
 
 

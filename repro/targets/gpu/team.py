@@ -24,7 +24,8 @@ from repro.ir.expressions import Apply, Exact, Lanes, Reduce, topological
 from repro.ir.types import BOOL, I32, I64, DType
 from repro.targets.gpu.body import WARP, barrier
 from repro.targets.llvm import reductions, scalars
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import Body
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, element, integer
 
 COLUMNS = 16

@@ -18,7 +18,7 @@ from repro.targets.gpu.presence import Presence
 from repro.targets.gpu.separation import Separation
 from repro.targets.gpu.tiles import Plan
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from repro.ir.loops import Kernel
 from repro.ir.types import I64, DType
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import Body
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer, vector
 from repro.targets.llvm.tiling import Shape
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from repro.ir.expressions import Load
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import LINE_BYTES
+from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.packing import Packing
 from repro.targets.llvm.text import Val, element, integer
 

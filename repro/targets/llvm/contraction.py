@@ -19,8 +19,10 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars
-from repro.targets.llvm.body import LINE_BYTES, Body, Scope
+from repro.targets.llvm.body import Body
 from repro.targets.llvm.chains import Chains
+from repro.targets.llvm.memory import LINE_BYTES
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import Shape
 

@@ -22,9 +22,11 @@ from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
 from repro.ir.types import I64
 from repro.machines import Machine
 from repro.targets.llvm import contraction, reductions, row_items, scalars, tables
-from repro.targets.llvm.body import LINE_BYTES, Body, Scope
+from repro.targets.llvm.body import Body
 from repro.targets.llvm.group_lanes import GroupItem
+from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.pixels import PixelItem
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.sweeps import Layout, Sweep
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of

@@ -14,7 +14,8 @@ from repro.ir.expressions import Axis, Load, topological
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
-from repro.targets.llvm.body import LINE_BYTES, Scope
+from repro.targets.llvm.memory import LINE_BYTES
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 MOST_TAPS = 25

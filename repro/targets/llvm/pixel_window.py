@@ -15,7 +15,8 @@ from repro.ir.loops import Kernel
 from repro.ir.types import I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import Body
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import PixelShape, Shape
 from repro.targets.llvm.windows import WindowItem

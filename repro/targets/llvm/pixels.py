@@ -19,9 +19,9 @@ from repro.ir import index as ix
 from repro.ir.expressions import Apply, Axis, Rarely, topological
 from repro.ir.types import BOOL
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Scope
 from repro.targets.llvm.contraction import FEW
 from repro.targets.llvm.pixel_window import PixelWindow
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer
 
 

@@ -16,8 +16,9 @@ from repro.ir import index as ix
 from repro.ir.expressions import Axis, Chain, Exact, Lanes, Load, Reduce, Sequential, topological
 from repro.ir.types import BOOL, F32, F64, I64, DType
 from repro.targets.llvm import scalars, tables
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import Body
 from repro.targets.llvm.extremes import Extreme
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer, vector
 
 RUN_BYTES = 4 << 10

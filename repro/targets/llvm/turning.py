@@ -14,8 +14,9 @@ from repro.ir.expressions import Apply, Axis, Expr, Load, Lookup, Rarely, Reduce
 from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import Body
 from repro.targets.llvm.packing import turned
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 RUN, SIDE = 16, 8

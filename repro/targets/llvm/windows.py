@@ -17,9 +17,10 @@ from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
-from repro.targets.llvm.body import Body, Scope
+from repro.targets.llvm.body import Body
 from repro.targets.llvm.contraction import Item
 from repro.targets.llvm.packing import turned
+from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 from repro.targets.llvm.tiling import Shape
 

@@ -1,0 +1,222 @@
+"""Loads and stores of a kernel as LLVM IR.
+
+In a vector scope some axes hold a value per lane; where they are consecutive, loads and stores along them are
+contiguous, else they are gathered and scattered.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from repro.ir import index as ix
+from repro.ir.expressions import Axis, Expr, Load
+from repro.ir.loops import Kernel
+from repro.ir.types import BOOL, I64, DType
+from repro.machines import Machine
+from repro.targets.llvm import scalars
+from repro.targets.llvm.scope import Scope, lane_axes
+from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
+
+LINE_BYTES = 64
+"""Of a line of caches; a buffer that a program writes begins with one."""
+
+
+class Memory(ABC):
+    """How a kernel's code reaches its buffers."""
+
+    def __init__(self, f: Function, kernel: Kernel, machine: Machine) -> None:
+        self.f, self.kernel, self.machine = f, kernel, machine
+        self.ahead: tuple[Axis, int] | None = None
+        """An axis and how many steps further along it lies what loads of lanes ask for beforehand."""
+        self.writes_ahead = False
+        """Whether stores ask for it too."""
+
+    @abstractmethod
+    def value(self, expr: Expr, scope: Scope) -> Val:
+        """The expression in the scope being emitted: a scalar, or one value per lane where it depends on them."""
+
+    def pointer(self, buffer: int, offset: Val) -> Val:
+        """The address of an element, or of one per lane."""
+        kind = memory(self.kernel.buffers[buffer].dtype)
+        made = self.f.let(f"getelementptr inbounds {kind}, ptr %b{buffer}, {offset.typed}", I64, offset.width)
+        return Val(made.text, I64, offset.width)
+
+    def run_start(self, offset: Expr, scope: Scope) -> Val | None:
+        """The offset in lane 0, where the lanes of the scope address consecutive elements."""
+        lanes = scope.vector
+        if lanes is None or lanes.run is None:
+            return None
+        axes, first = lanes.run
+        if not offset.free & frozenset(lanes.bound) <= frozenset(axes):
+            return None
+        stride, rest = 1, [offset]
+        for axis in reversed(axes):
+            if ix.coefficient(offset, axis) != stride:
+                return None
+            rest.append(ix.scale(axis, -stride))
+            stride *= axis.extent
+        base = self.value(ix.add(*rest), scope)
+        return None if base.width > 1 else self.f.add(base, first)
+
+    def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
+        """Bytes to which the address of a run over the lanes is known to be aligned."""
+        return dtype.bytes
+
+    def _from_memory(self, value: Val, dtype: DType) -> Val:
+        if dtype is not BOOL:
+            return value
+        kind = vector("i8", value.width)
+        zero = "0" if value.width == 1 else "zeroinitializer"
+        return self.f.let(f"icmp ne {kind} {value.text}, {zero}", BOOL, value.width)
+
+    def to_memory(self, value: Val) -> Val:
+        """The value as it lies in memory (bool: i8)."""
+        if value.dtype is not BOOL:
+            return value
+        return self.f.let(f"zext {value.typed} to {vector('i8', value.width)}", BOOL, value.width)
+
+    def load(self, expr: Load, scope: Scope) -> Val:
+        lanes = scope.vector
+        when = None if expr.when is None else self.value(expr.when, scope)
+        varies = lanes is not None and bool(expr.offset.free & lane_axes(scope))
+        if lanes is None or (not varies and (when is None or when.width == 1)):
+            return self._scalar_load(expr, when, scope)
+        if when is not None and when.width == 1:
+            return self._one_for_all(when, expr, scope)
+        mask = self._mask(when, lanes)
+        start = self.run_start(expr.offset, scope)
+        kind = vector(memory(expr.dtype), lanes.width)
+        if start is not None:
+            address = self.pointer(expr.buffer, start).text
+            self._fetch_ahead(expr, start, lanes.width)
+            if mask is None:
+                aligned = self.alignment(expr.offset, expr.dtype, lanes)
+                raw = self.f.let(f"load {kind}, ptr {address}, align {aligned}", expr.dtype, lanes.width)
+            else:
+                raw = self._masked("load", "ptr", address, mask, expr.dtype)
+            return self._from_memory(raw, expr.dtype)
+        offset = self.f.splat(self.value(expr.offset, scope), lanes.width)
+        address = self.pointer(expr.buffer, offset).text
+        full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
+        raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
+        return self._from_memory(raw, expr.dtype)
+
+    def _one_for_all(self, when: Val, expr: Load, scope: Scope) -> Val:
+        """A load that all lanes make or none: a branch, where masks would cost each access (a masked store takes Zen 4
+        a dozen cycles)."""
+        always, lanes = Load(expr.dtype, (expr.buffer,), (expr.offset,)), scope.vector
+        zero = scalars.constant(self.f, expr.dtype, 0, 1 if lanes is None else lanes.width)
+        return self.f.either(when, lambda: [self.load(always, Scope(scope, {}))], lambda: [zero])[0]
+
+    def _fetch_ahead(self, expr: Load, start: Val, width: int) -> None:
+        """Ask for what a load of this kind will read later."""
+        axes = frozenset(self.kernel.axes)
+        if self.ahead is not None and (self.ahead[0] not in axes or expr.free <= axes):
+            self._ask_ahead(expr.buffer, expr.offset, start, width)
+
+    def _ask_ahead(self, buffer: int, offset: Expr, start: Val, width: int, write: int = 0) -> None:
+        """Ask for what lies steps further along the axis: it may lie anywhere, and nothing is read or written."""
+        if self.ahead is None:
+            return
+        axis, steps = self.ahead
+        stride = ix.coefficient(offset, axis) or 0
+        for first in range(0, width if stride else 0, max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)):
+            self.fetch(buffer, self.f.add(start, integer(stride * steps + first)), write=write)
+
+    def fetch(self, buffer: int, place: Val, near: int = 3, write: int = 0) -> None:
+        """Ask for the line of an element: 3 for the nearest cache, 2 for the next; 1: to write it. It may lie
+        anywhere."""
+        kind = memory(self.kernel.buffers[buffer].dtype)
+        address = self.f.let(f"getelementptr {kind}, ptr %b{buffer}, {place.typed}", I64)
+        arguments = [f"ptr {address.text}", f"i32 {write}", f"i32 {near}", "i32 1"]
+        self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
+
+    def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
+        """llvm.masked.load or .gather: lanes without access are zero bits."""
+        width, kind = mask.width, vector(memory(dtype), mask.width)
+        name = f"llvm.masked.{what}.v{width}{_short(dtype)}.{'p0' if what == 'load' else f'v{width}p0'}"
+        self.f.declared[f"declare {kind} @{name}({pointer}, {mask.type}, {kind})"] = None
+        where = f"{pointer} align {dtype.bytes} {address}"
+        return self.f.let(f"call {kind} @{name}({where}, {mask.typed}, {kind} zeroinitializer)", dtype, width)
+
+    def _mask(self, when: Val | None, lanes: Scope) -> Val | None:
+        if when is None:
+            return lanes.mask
+        full = self.f.splat(when, lanes.width)
+        return full if lanes.mask is None else scalars.binary(self.f, "and", full, lanes.mask)
+
+    def _scalar_load(self, expr: Load, when: Val | None, scope: Scope) -> Val:
+        kind, offset = memory(expr.dtype), self.value(expr.offset, scope)
+
+        def read() -> Val:
+            address = self.pointer(expr.buffer, offset).text
+            return self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype)
+
+        if when is None:
+            return self._from_memory(read(), expr.dtype)
+        zero = literal(expr.dtype, 0)
+        return self.f.either(when, lambda: [self._from_memory(read(), expr.dtype)], lambda: [zero])[0]
+
+    def store(
+        self, buffer: int, offset: Expr, value: Val, when: Expr | None, scope: Scope, streamed: bool = False
+    ) -> None:
+        """Write a value, where the condition holds; `streamed`: past the caches, from a multiple of the vector's size
+        on."""
+        lanes, dtype = scope.vector, self.kernel.buffers[buffer].dtype
+        condition = None if when is None else self.value(when, scope)
+        if lanes is None:
+            place = self.value(offset, scope)
+            self._scalar_store(buffer, place, value, condition)
+            return
+        if condition is not None and condition.width == 1:
+            branch = Scope(scope, {})
+            self.f.when(condition, lambda: self.store(buffer, offset, value, None, branch, streamed))
+            return
+        mask = self._mask(condition, lanes)
+        raw = self.to_memory(self.f.splat(value, lanes.width))
+        kind = vector(memory(dtype), lanes.width)
+        start = self.run_start(offset, scope)
+        if start is not None and mask is None:
+            address = self.pointer(buffer, start).text
+            if self.writes_ahead and not streamed:
+                self._ask_ahead(buffer, offset, start, lanes.width, write=1)
+            self.f.line(f"store {kind} {raw.text}, ptr {address}, {self._access(offset, dtype, lanes, streamed)}")
+            return
+        short = _short(dtype)
+        if start is not None and mask is not None:
+            address = self.pointer(buffer, start).text
+            name = f"llvm.masked.store.v{lanes.width}{short}.p0"
+            arguments = [f"{kind} {raw.text}", f"ptr align {dtype.bytes} {address}", mask.typed]
+            self.f.effect(name, [kind, "ptr", mask.type], arguments)
+            return
+        places = self.f.splat(self.value(offset, scope), lanes.width)
+        address = self.pointer(buffer, places).text
+        full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
+        pointers = vector("ptr", lanes.width)
+        name = f"llvm.masked.scatter.v{lanes.width}{short}.v{lanes.width}p0"
+        arguments = [f"{kind} {raw.text}", f"{pointers} align {dtype.bytes} {address}", full.typed]
+        self.f.effect(name, [kind, pointers, full.type], arguments)
+
+    def _access(self, offset: Expr, dtype: DType, lanes: Scope, streamed: bool) -> str:
+        if not streamed:
+            return f"align {self.alignment(offset, dtype, lanes)}"
+        self.f.metadata["!0 = !{i32 1}"] = None
+        return f"align {min(LINE_BYTES, lanes.width * dtype.bytes)}, !nontemporal !0"
+
+    def _scalar_store(self, buffer: int, place: Val, value: Val, condition: Val | None) -> None:
+        dtype = self.kernel.buffers[buffer].dtype
+        raw = self.to_memory(value)
+
+        def write() -> None:
+            address = self.pointer(buffer, place).text
+            self.f.line(f"store {memory(dtype)} {raw.text}, ptr {address}, align {dtype.bytes}")
+
+        if condition is None:
+            write()
+        else:
+            self.f.when(condition, write)
+
+
+def _short(dtype: DType) -> str:
+    """The element's name in an overloaded intrinsic."""
+    return {"float": "f32", "double": "f64"}.get(memory(dtype), memory(dtype))
