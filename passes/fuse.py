@@ -39,14 +39,12 @@ def _by_element(node: Node) -> ByElement | None:
     return lowering if isinstance(lowering, ByElement) else None
 
 
-class _Users(dict[Value, list[Node]]):
-    """The nodes that read each value, in the graph's order."""
+class _Users(dict[Value, tuple[Node, ...]]):
+    """The nodes that read each value, and their places in the graph's order."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.users)
         self.order = {node: place for place, node in enumerate(graph.nodes)}
-        for node in graph.nodes:
-            for value in dict.fromkeys(node.operands):
-                self.setdefault(value, []).append(node)
 
     def position(self, node: Node) -> int:
         return self.order[node]
@@ -81,7 +79,7 @@ def _chain(start: Value, users: _Users, results: frozenset[Value], taken: set[Va
 def _region(value: Value, users: _Users, results: frozenset[Value], taken: set[Value]) -> list[Value]:
     """What is computed from a value at the same element, up to where all of it has met again; empty where that is not
     near. A single reader may move elements one to one."""
-    waiting = [] if value in results else list(users.get(value, []))
+    waiting = [] if value in results else list(users.get(value, ()))
     if len(waiting) == 1 and _continues(waiting[0], value):
         return [] if waiting[0].value in taken else [waiting[0].value]
     region: list[Value] = []
@@ -95,7 +93,7 @@ def _region(value: Value, users: _Users, results: frozenset[Value], taken: set[V
             return region
         if node.value in results:
             return []
-        waiting += [user for user in users.get(node.value, []) if user not in waiting]
+        waiting += [user for user in users.get(node.value, ()) if user not in waiting]
     return []
 
 
@@ -122,21 +120,21 @@ def _served(
 ) -> tuple[Value, Value] | None:
     """The reduction's element under the shape of its rows again, and the value to store that alone reads it."""
     end = chain[-1]
-    if not _along_rows(node) or end in results or len(users.get(end, [])) != 1:
+    if not _along_rows(node) or end in results or len(users.get(end, ())) != 1:
         return None
     (wide,) = users[end]
     if not _is_view(wide) or wide.types[0].shape != node.operands[0].shape or wide.value in results:
         return None
-    readers = users.get(wide.value, [])
+    readers = users.get(wide.value, ())
     if len(readers) != 1 or not _continues(readers[0], wide.value) or _moves(readers[0]):
         return None
     value = readers[0].value
     while value not in taken and value not in results:
-        behind = users.get(value, [])
+        behind = users.get(value, ())
         if len(behind) != 1 or not _continues(behind[0], value) or _moves(behind[0]) or behind[0].value in taken:
             break
         value = behind[0].value
-    if value in taken or any(_picked(user, value, users) for user in users.get(value, [])):
+    if value in taken or any(_picked(user, value, users) for user in users.get(value, ())):
         return None
     return wide.value, value
 
@@ -152,7 +150,7 @@ def _picked(user: Node, value: Value, users: _Users) -> bool:
         return True
     if not (_is_view(user) or _continues(user, value)):
         return False
-    behind = users.get(user.results[0], [])
+    behind = users.get(user.results[0], ())
     return bool(behind) and all(_picked(each, user.results[0], users) for each in behind)
 
 
@@ -199,10 +197,10 @@ def fuse(graph: Graph) -> Fusion:
             _repeats(user, record(user), value)
             or (user in repeated and user not in once and user.results[0] not in stored)
             for value in node.results
-            for user in users.get(value, [])
+            for user in users.get(value, ())
         ):
             repeated.add(node)
-        behind = (user for value in node.results for user in users.get(value, []))
+        behind = (user for value in node.results for user in users.get(value, ()))
         if any(_overlaps(user) or (user in overlapping and _moves(user)) for user in behind):
             overlapping.add(node)
     for node in graph.nodes:
@@ -239,7 +237,7 @@ def _shared_view(node: Node, users: _Users) -> bool:
     """Whether a value under a new shape is read by several: what is computed behind it would be computed for each.
     (One that grows would take memory for what is the same: its operand is stored instead.)"""
     small = node.operands and node.types[0].elements <= sum(value.type.elements for value in node.operands)
-    return bool(small) and _moves(node) and len(users.get(node.results[0], [])) > 1
+    return bool(small) and _moves(node) and len(users.get(node.results[0], ())) > 1
 
 
 def _moves(node: Node) -> bool:
@@ -249,14 +247,14 @@ def _moves(node: Node) -> bool:
 
 def _goes_on(value: Value, users: _Users) -> bool:
     """Whether the only thing that becomes of a value is another at the same element."""
-    behind = users.get(value, [])
+    behind = users.get(value, ())
     return len(behind) == 1 and not _moves(behind[0]) and _continues(behind[0], value)
 
 
 def _readers(value: Value, users: _Users) -> int:
     """How many nodes read a value, those behind a view that grows counted each; picks compute their few elements."""
     total = 0
-    for user in users.get(value, []):
+    for user in users.get(value, ()):
         if _picked(user, value, users):
             continue
         grows = _is_view(user) and user.types[0].elements > value.type.elements

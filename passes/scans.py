@@ -27,14 +27,10 @@ def reverses(node: Node) -> bool:
 
 def reversed_results(graph: Graph) -> dict[Value, Value]:
     """The stacked results of loops of which only the reverse is read, and that."""
-    users: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in dict.fromkeys(node.operands):
-            users.setdefault(value, []).append(node)
     found: dict[Value, Value] = {}
     for node in graph.nodes:
         for value in node.results[node["carried"] :] if node.op == "loop" else ():
-            behind = users.get(value, [])
+            behind = graph.users.get(value, ())
             if len(behind) == 1 and value not in graph.results and reverses(behind[0]):
                 found[value] = behind[0].value
     return found

@@ -67,23 +67,15 @@ def check_shares(shards: int, workers: int) -> None:
 def divide(graph: Graph, shards: int, workers: int) -> Division:
     """A step of `shards` virtual shards for so many workers. Raises ReproError where it cannot be cut so."""
     check_shares(shards, workers)
-    users, nodes = _users(graph), frozenset(graph.nodes)
+    nodes = frozenset(graph.nodes)
     totals, stages = list[Value](), list[Stage]()
     for loop in graph.nodes:
         if loop.op == "loop" and loop["count"] == shards and loop["carried"] == 0:
-            found = _totals(loop, users, nodes)
+            found = _totals(loop, graph.users, nodes)
             stages.append(_stage(graph, loop, found, totals, shards // workers))
             totals += found.values()
     known = _as_arguments(totals, len(graph.arguments))
     return Division(tuple(stages), Graph(_arguments(graph, totals), replaced(graph.results, known)))
-
-
-def _users(graph: Graph) -> dict[Value, list[Node]]:
-    found = dict[Value, list[Node]]()
-    for node in graph.nodes:
-        for operand in node.operands:
-            found.setdefault(operand, []).append(node)
-    return found
 
 
 def _totals(loop: Node, users: Mapping[Value, Sequence[Node]], nodes: frozenset[Node]) -> dict[int, Value]:

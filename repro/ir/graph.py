@@ -143,6 +143,15 @@ class Graph:
         """Every node once, operands before users: depth first from the results, operands in order."""
         return tuple(_postorder(value.node for value in self.results))
 
+    @cached_property
+    def users(self) -> dict[Value, tuple[Node, ...]]:
+        """The nodes that read each value, in order, each once; values that none reads are not in it."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.operands):
+                found.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in found.items()}
+
 
 def _postorder(roots: Iterable[Node], known: Iterable[Node] = ()) -> Iterator[Node]:
     seen: set[Node] = set(known)
