@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -126,6 +127,7 @@ class TensorType:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
+@lru_cache(maxsize=4096)  # a session asks for the types of what it takes and gives in every run
 def parse_type(text: str) -> TensorType:
     """The inverse of `str(TensorType)`: `f32[2,3]`."""
     name, _, rest = text.partition("[")

@@ -25,9 +25,14 @@ def aligned(nbytes: int) -> Array:
     return at_line(np.empty(nbytes + ALIGNMENT, np.uint8))
 
 
+def address_of(array: Array) -> int:
+    """Where its first element lies; to ask `array.ctypes` takes longer than many a kernel."""
+    return array.__array_interface__["data"][0]
+
+
 def at_line(memory: Array) -> Array:
     """All but ALIGNMENT bytes of some memory, from a multiple of that on."""
-    start = -memory.ctypes.data % ALIGNMENT
+    start = -address_of(memory) % ALIGNMENT
     return memory[start : start + memory.size - ALIGNMENT]
 
 
@@ -60,11 +65,13 @@ class Buffers:
         self.stale = bool(program.once)
         """Whether the calls that are made once are to be made."""
         self._outputs = [self._numbers[key] for key in sorted(self._numbers) if key[0] == OUTPUT]
+        self._read = frozenset(number for (role, _), number in self._numbers.items() if role in (INPUT, PARAMETER))
+        self._lent = [number for (role, _), number in self._numbers.items() if role in (INPUT, OUTPUT)]
 
     def _place(self, number: int, array: Array, address: int | None = None) -> Array:
-        """The array as the buffer's; to ask it for its address takes longer than many a kernel."""
+        """The array as the buffer's."""
         self._arrays[number] = array
-        self.addresses[number] = array.ctypes.data if address is None else address
+        self.addresses[number] = address_of(array) if address is None else address
         return array
 
     def _fresh(self, number: int) -> Array:
@@ -111,7 +118,7 @@ class Buffers:
         if number is None:
             return
         flat = value.reshape(-1)
-        address = flat.ctypes.data
+        address = address_of(flat)
         self.stale |= number in self._once.read
         if address % PROMISED == 0 and flat.flags.c_contiguous:
             self._place(number, flat, address)
@@ -127,8 +134,8 @@ class Buffers:
         buffer = self.program.buffers[number]
         if number not in self._memory or sys.getrefcount(self._memory[number]) > UNSHARED:
             memory = self._memory[number] = np.empty(buffer.nbytes + ALIGNMENT, np.uint8)
-            start = -memory.ctypes.data % ALIGNMENT
-            self._lines[number] = start, memory.ctypes.data + start
+            start = -address_of(memory) % ALIGNMENT
+            self._lines[number] = start, address_of(memory) + start
         start, address = self._lines[number]
         array = self._memory[number][start : start + buffer.nbytes].view(buffer.dtype.storage)
         return self._place(number, array, address)
@@ -147,16 +154,17 @@ class Buffers:
 
     def check(self) -> None:
         """Raises InternalError where a run would read a parameter or an input that has no value."""
+        if self._arrays.keys() >= self._read:
+            return
         for (role, position), number in self._numbers.items():
-            if number not in self._arrays and role in (INPUT, PARAMETER):
+            if number not in self._arrays and number in self._read:
                 raise InternalError(f"{role} {position} has no value")
 
     def let_go(self) -> None:
         """Forget the inputs and outputs of the last run: they are the caller's."""
-        for (role, _), number in self._numbers.items():
-            if role in (INPUT, OUTPUT):
-                self._arrays.pop(number, None)
-                self.addresses[number] = 0
+        for number in self._lent:
+            self._arrays.pop(number, None)
+            self.addresses[number] = 0
 
 
 class _Once:
