@@ -20,8 +20,8 @@ from repro.machines import CPUS
 from repro.numerics.host_mode import exact_arithmetic
 from repro.runtime.buffers import PROMISED, aligned
 from repro.targets import interpreter
-from repro.targets.llvm.body import LINE_BYTES
 from repro.targets.llvm.kernel import emit
+from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.sweeps import SHORT, Layout
 from tests.targets.native import HERE, executable, run_kernel, same
 from tests.targets.test_reduction_orders import lanes_model
