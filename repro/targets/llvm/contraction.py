@@ -171,7 +171,8 @@ class Item(Chains):
         apart = frozenset(self.contraction.rows), frozenset(columns)
         loads = [e for e in topological([store.value]) if isinstance(e, Load) and all(e.free & each for each in apart)]
         places = [(load.buffer, load.offset, 0) for load in loads] + [(store.buffer, store.offset, 1)]
-        near = [each for each in places if ix.coefficient(each[1], columns[-1]) == 1 and not _looks_up(each[1])]
+        along = columns[-1] if columns else None
+        near = [p for p in places if along and ix.coefficient(p[1], along) == 1 and not _looks_up(p[1])]
         for number, (buffer, offset, write) in product(range(rows), near):
             line = max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)
             of_row = self.at_line(0, self.f.add(row, integer(number)))
