@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -199,72 +199,148 @@ def _weight_gradient(node: Node, g: Value) -> Value:
     return transpose(made, (1, 0, *spatial))
 
 
+def _input_gradient_by_phases(node: Node, g: Value) -> Value:
+    """The bits of `_input_gradient`, without the terms that a stride leaves absent."""
+    whole = _input_gradient(node, g)
+    return whole if all(stride == 1 for stride in node["strides"]) else _by_phases(whole.node)
+
+
+# holes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
 @dataclass(frozen=True)
 class _Phase:
-    """Along one axis, the places p = stride * q + r of one r: the taps that reach them, and how q reads g."""
+    """Along one axis, the outputs p = count * q + r of one r: the taps at which they meet no hole, and how q reads the
+    operand, with the holes that are left."""
 
-    taps: slice
+    taps: range
+    stride: int
     tap_step: int
     offset: int
+    hole: int = 1
+
+    @property
+    def reads(self) -> tuple[int, int, int, int]:
+        """What phases have in common that read the same places."""
+        return len(self.taps), self.stride, self.tap_step, self.offset
 
 
 def _phases(node: Node, axis: int) -> list[_Phase]:
-    stride, step, offset = (node[name][axis] for name in ("strides", "tap_steps", "offsets"))
-    every, found = stride // math.gcd(stride, step), list[_Phase]()
-    for r in range(stride):
-        first = next((t for t in range(every) if (t * step + offset - r) % stride == 0), None)
+    stride, step, offset, hole = (node[name][axis] for name in ("strides", "tap_steps", "offsets", "input_dilations"))
+    taps = node.operands[1].shape[2 + axis]
+    if not _same_panels(node, axis):
+        return [_Phase(range(taps), stride, step, offset, hole)]
+    count, every = hole // math.gcd(hole, stride), hole // math.gcd(hole, step)
+    found = list[_Phase]()
+    for r in range(count):
+        first = next((t for t in range(every) if (r * stride + t * step + offset) % hole == 0), None)
         if first is None:
-            found.append(_Phase(slice(0, 0), 0, 0))
+            found.append(_Phase(range(0), 0, 0, 0))
         else:
-            found.append(
-                _Phase(slice(first, None, every), -every * step // stride, (r - offset - first * step) // stride)
-            )
+            start = (r * stride + first * step + offset) // hole
+            found.append(_Phase(range(first, taps, every), count * stride // hole, every * step // hole, start))
     return found
 
 
-def _input_gradient_by_phases(node: Node, g: Value) -> Value:
-    """The bits of `_input_gradient`, without the terms that a stride leaves absent.
+def _rows(node: Node) -> tuple[list[list[_Phase]], list[int]]:
+    """The phases of each axis, and the extent of one."""
+    phases = [_phases(node, axis) for axis in range(len(node["output"]))]
+    return phases, [-(-extent // len(each)) for extent, each in zip(node["output"], phases, strict=True)]
 
-    Places that differ by a multiple of the stride see the same taps: each such set is a convolution of its
-    own with these taps alone, its panels holding the out channels that they hold with all taps.
+
+def _by_phases(node: Node) -> Value:
+    """The bits of a convolution with holes, without the terms that holes leave absent.
+
+    Outputs that differ by a multiple of the count see the same taps: each such set is a convolution of its
+    own with these taps alone, its panels holding the channels that they hold with all taps.
     """
-    strides, shape, swapped = node["strides"], node.operands[0].shape, _swapped_weights(node)
-    if all(stride == 1 for stride in strides):
-        return _input_gradient(node, g)
-    rows = [-(-extent // stride) for extent, stride in zip(shape[2:], strides, strict=True)]
-    parts = [
-        _phase(node, g, swapped, phases, rows) for phases in product(*(_phases(node, d) for d in range(len(rows))))
-    ]
-    stacked = concatenate([reshape(part, (*shape[:2], 1, *rows)) for part in parts], 2)
-    apart = reshape(stacked, (*shape[:2], *strides, *rows))
-    order = [axis for d in range(len(rows)) for axis in (2 + len(rows) + d, 2 + d)]
-    whole = [extent * stride for extent, stride in zip(rows, strides, strict=True)]
+    phases, rows = _rows(node)
+    lead = node.types[0].shape[:2]
+    parts = [reshape(_phase(node, [each], rows), (*lead, 1, *rows)) for each in product(*phases)]
+    return _put_together(node, reshape(concatenate(parts, 2), (*lead, *map(len, phases), *rows)))
+
+
+def _put_together(node: Node, apart: Value) -> Value:
+    """From [N, O, phases of each axis..., places of each axis...] to the outputs in their order."""
+    rank, shape = len(node["output"]), node.types[0].shape
+    order = [axis for d in range(rank) for axis in (2 + rank + d, 2 + d)]
+    whole = [count * extent for count, extent in zip(apart.shape[2 : 2 + rank], apart.shape[2 + rank :], strict=True)]
     return slice_(reshape(transpose(apart, (0, 1, *order)), (*shape[:2], *whole)), (0,) * len(shape), shape)
 
 
-def _phase(node: Node, g: Value, swapped: Value, phases: Sequence[_Phase], rows: Sequence[int]) -> Value:
-    """The gradient at one phase's places."""
-    extents = swapped.shape[2:]
-    places = [range(extent)[phase.taps] for extent, phase in zip(extents, phases, strict=True)]
-    if not all(places):
-        return fill(0, TensorType(g.dtype, (g.shape[0], swapped.shape[0], *rows)))
-    channels = chain(math.prod(extents)).panel // math.prod(extents)
-    kept = slice_(
-        swapped,
-        (0, 0, *(place.start for place in places)),
-        (*swapped.shape[:2], *extents),
-        (1, 1, *(place.step for place in places)),
-    )
+def _phase(node: Node, members: Sequence[Sequence[_Phase]], rows: Sequence[int]) -> Value:
+    """The outputs of phases that read the same places: [N, (group, member, O), rows...]."""
+    (x, w), groups, phases = node.operands, node["groups"], members[0]
+    if not all(phase.taps for phase in phases):
+        return fill(0, TensorType(x.dtype, (x.shape[0], len(members) * w.shape[0], *rows)))
+    kept = [_taps_of(w, each) for each in members]
+    if len(kept) > 1:
+        cut = (groups, 1, w.shape[0] // groups, *kept[0].shape[1:])
+        together = concatenate([reshape(each, cut) for each in kept], 1)
+        kept = [reshape(together, (len(members) * w.shape[0], *kept[0].shape[1:]))]
     return convolution(
-        g,
-        kept,
+        x,
+        kept[0],
         output=rows,
-        strides=(1,) * len(rows),
+        strides=[phase.stride for phase in phases],
         tap_steps=[phase.tap_step for phase in phases],
         offsets=[phase.offset for phase in phases],
-        groups=node["groups"],
-        panel=channels * math.prod(map(len, places)),
+        input_dilations=[phase.hole for phase in phases],
+        groups=groups,
+        panel=_panel(node, phases),
     )
+
+
+def _taps_of(w: Value, phases: Sequence[_Phase]) -> Value:
+    starts, steps = zip(*((phase.taps.start, phase.taps.step) for phase in phases), strict=True)
+    return slice_(w, (0, 0, *starts), w.shape, (1, 1, *steps))
+
+
+def _panel(node: Node, phases: Sequence[_Phase]) -> int:
+    """Terms of a phase that a panel of the node holds."""
+    panel, taps = _order(node).panel, node.operands[1].shape[2:]
+    left = [len(phase.taps) for phase in phases]
+    if "panel" not in node.attributes:
+        return panel // math.prod(taps) * math.prod(left)
+    return panel // taps[-1] * left[-1] * math.prod(left[:-1]) // math.prod(taps[:-1])
+
+
+def _same_panels(node: Node, axis: int) -> bool:
+    """Whether each panel of the node holds as many terms of each phase of an axis.
+
+    Panels of whole channels do. Those of whole rows do where the rows that a phase takes come around in each.
+    """
+    taps, last = node.operands[1].shape[2:], len(node["output"]) - 1
+    if "panel" not in node.attributes or axis == last:
+        return True
+    every = node["input_dilations"][axis] // math.gcd(node["input_dilations"][axis], node["tap_steps"][axis])
+    rows, below = node["panel"] // taps[last], math.prod(taps[axis + 1 : last])
+    return every == 1 or (taps[axis] % every == 0 and rows % (every * below) == 0)
+
+
+def _without_holes(node: Node) -> tuple[Value, ...] | None:
+    """The bits of a convolution with holes, without the terms that they leave absent; phases beside each other that
+    read the same places are outputs of one convolution."""
+    removed = (axis for axis, hole in enumerate(node["input_dilations"]) if hole > 1 and _same_panels(node, axis))
+    if not any(value.type.elements == 0 for value in (*node.operands, node.value)) and any(True for _ in removed):
+        phases, rows = _rows(node)
+        return (_put_together(node, _runs(node, phases, rows, ())),)
+    return None
+
+
+def _runs(
+    node: Node, phases: Sequence[Sequence[_Phase]], rows: Sequence[int], chosen: Sequence[Sequence[_Phase]]
+) -> Value:
+    """[N, O, members of the runs that are chosen, all phases of the other axes, rows...]."""
+    if len(chosen) < len(phases):
+        runs = [list(run) for _, run in groupby(phases[len(chosen)], lambda phase: phase.reads)]
+        return concatenate([_runs(node, phases, rows, (*chosen, run)) for run in runs], 2 + len(chosen))
+    made, groups = _phase(node, list(product(*chosen)), rows), node["groups"]
+    n, outputs = node.types[0].shape[:2]
+    counts = list(map(len, chosen))
+    split = reshape(made, (n, groups, math.prod(counts), outputs // groups, *rows))
+    turned = transpose(split, (0, 1, 3, 2, *range(4, split.rank)))
+    return reshape(turned, (n, outputs, *counts, *rows))
 
 
 def _convolution_samples() -> Iterable[Sample]:
@@ -284,7 +360,7 @@ register(
         infer=_convolution_type,
         reference=_convolution_reference,
         gradient=_convolution_gradient,
-        lowering=ByElement(_convolution_element, reduces=True, overlaps=_overlaps),
+        lowering=ByElement(_convolution_element, reduces=True, overlaps=_overlaps, cheaper=_without_holes),
         samples=_convolution_samples,
         expensive=True,
         meaning="convolution, forward or transposed, grouped and dilated (rules 7 and 8)",
