@@ -37,6 +37,8 @@ _LATENCY = 4
 """Steps of one accumulator wait for each other."""
 _STRIDED = 2
 """An element that is not beside its neighbour, against a whole vector of those that are."""
+MOST_APART = 4
+"""Elements from one lane to the next, up to which whole vectors are loaded rather than each lane."""
 _SLOW = {"div": 8, "rem": 16, "sqrt": 8}
 
 
@@ -189,6 +191,8 @@ class _Model:
                 stride = 0 if vector is None else ix.coefficient(expr.offset, vector)
                 if vector is not None and vector in self.along and not self._runs(self.along[vector], vector, axis):
                     stride = None
+                if stride is not None and 1 < stride <= MOST_APART:
+                    return work * (2 * stride - 1) // lanes
                 return work * _STRIDED if stride not in (0, 1) else work // lanes
             case Apply():
                 return work * _SLOW.get(expr.op, 1) // lanes

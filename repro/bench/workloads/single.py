@@ -10,44 +10,10 @@ from typing import Any
 import numpy as np
 
 from repro.bench.network import Network
+from repro.bench.workloads.operation import MICROSOFT, drawn, operation, simple
+from repro.bench.workloads.pictures import PICTURES
 from repro.bench.workloads.workload import Tensors, Workload
 from repro.ir.types import Array
-
-Build = Callable[[Network], str]
-MICROSOFT = "com.microsoft"
-
-
-def _drawn(shapes: dict[str, tuple[int, ...]]) -> Callable[[], dict[str, Array]]:
-    def draw() -> dict[str, Array]:
-        random = np.random.default_rng(1)
-        return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-
-    return draw
-
-
-def _operation(
-    name: str,
-    what: str,
-    shapes: dict[str, tuple[int, ...]],
-    build: Callable[..., str],
-    torch: Callable[..., Any],
-    onnxruntime: bool = True,
-) -> Workload:
-    """A workload of f32 inputs by name and shape; `build` adds its nodes from their names, `torch` takes tensors."""
-
-    def network(mode: str) -> tuple[Network, tuple[str, ...]]:
-        net = Network(name.replace("/", "_"))
-        return net, (build(net, *(net.input(each, shape) for each, shape in shapes.items())),)
-
-    def run(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
-        return torch(*(inputs[each] for each in shapes))
-
-    return Workload(name, what, network, _drawn(shapes), run, onnxruntime=onnxruntime)
-
-
-def _simple(operator: str, **attributes: Any) -> Callable[..., str]:
-    return lambda net, *names: net.node(operator, *names, **attributes)
-
 
 # ── dots ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -57,7 +23,7 @@ def _dot(kind: str, m: int, n: int, k: int) -> Workload:
         return a @ b
 
     name = f"dot/{m}" if m == n == k else f"dot/{m}x{n}x{k}"
-    return _operation(name, f"{kind}: ({m}, {k}) with ({k}, {n})", {"a": (m, k), "b": (k, n)}, _simple("MatMul"), torch)
+    return operation(name, f"{kind}: ({m}, {k}) with ({k}, {n})", {"a": (m, k), "b": (k, n)}, simple("MatMul"), torch)
 
 
 def _weight_gradient(m: int, n: int, k: int) -> Workload:
@@ -67,7 +33,7 @@ def _weight_gradient(m: int, n: int, k: int) -> Workload:
         return a.t() @ b
 
     what = f"weight gradient: ({k}, {m}) transposed with ({k}, {n})"
-    return _operation(
+    return operation(
         f"dot_t/{m}x{n}x{k}",
         what,
         {"a": (k, m), "b": (k, n)},
@@ -84,61 +50,6 @@ SKINNY = (
     _weight_gradient(384, 1536, 2048),
     _weight_gradient(784, 1024, 256),
     _weight_gradient(96, 384, 2048),
-)
-
-# ── convolutions ────────────────────────────────────────────────────────────────────────────────────
-
-
-def _convolution(
-    name: str, channels: int, outputs: int, image: int, size: int, stride: int, groups: int = 1, batch: int = 32
-) -> Sequence[Workload]:
-    """Forward, input gradient and weight gradient."""
-    pad, out = size // 2, image // stride
-    attributes = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "group": groups}
-    x, y = (batch, channels, image, image), (batch, outputs, out, out)
-    w = (outputs, channels // groups, size, size)
-
-    def forward(a: Any, b: Any) -> Any:
-        import torch.nn.functional as f
-
-        return f.conv2d(a, b, None, stride, pad, 1, groups)
-
-    def gradient(which: int) -> Callable[..., Any]:
-        def run(dy: Any, a: Any, b: Any) -> Any:
-            import torch
-
-            mask = [which == 0, which == 1, False]
-            both = [[number] * 2 for number in (stride, pad, 1, 0)]
-            made = torch.ops.aten.convolution_backward(dy, a, b, None, *both[:3], False, both[3], groups, mask)
-            return made[which]
-
-        return run
-
-    def build(which: int) -> Callable[..., str]:
-        def add(net: Network, *names: str) -> str:
-            first = net.node("ConvGrad", *names, domain=MICROSOFT, outputs=2, **attributes)
-            return first if which == 0 else f"{first}.1"
-
-        return add
-
-    shapes = {"dy": y, "x": x, "w": w}
-    return (
-        _operation(f"conv/{name}", "forward", {"x": x, "w": w}, _simple("Conv", **attributes), forward),
-        _operation(f"conv/{name}/dx", "input gradient", shapes, build(0), gradient(0), onnxruntime=False),
-        _operation(f"conv/{name}/dw", "weight gradient", shapes, build(1), gradient(1), onnxruntime=False),
-    )
-
-
-CONVOLUTIONS = (
-    *_convolution("3x3x64", 64, 64, 32, 3, 1),
-    *_convolution("3x3x256", 256, 256, 8, 3, 1),
-    *_convolution("3x3x128s2", 64, 128, 32, 3, 2),
-    *_convolution("1x1x128", 64, 128, 32, 1, 1),
-    *_convolution("dw3x3x256", 256, 256, 14, 3, 1, 256),
-    *_convolution("dw3x3x144s2", 144, 144, 56, 3, 2, 144, 8),
-    *_convolution("dw7x7x384", 384, 384, 14, 7, 1, 384),
-    *_convolution("g32x3x3x128", 128, 128, 28, 3, 1, 32, 8),
-    *_convolution("g32x3x3x512", 512, 512, 14, 3, 1, 32, 8),
 )
 
 # ── rows, elements, sums ────────────────────────────────────────────────────────────────────────────
@@ -167,7 +78,7 @@ def _sum(axes: Sequence[int]) -> Workload:
 
     shape = (256, 128, 256)
     where = "".join(map(str, axes))
-    return _operation(
+    return operation(
         f"sum/{where}", f"axes {where} of {shape}", {"x": shape}, build, lambda x: x.sum(tuple(axes)), True
     )
 
@@ -177,16 +88,16 @@ def _chain(net: Network, x: str, y: str) -> str:
 
 
 ROWS = (
-    _operation(
-        "softmax", f"last axis of {_ROWS}", {"x": _ROWS}, _simple("Softmax", axis=-1), _functional("softmax", -1),
+    operation(
+        "softmax", f"last axis of {_ROWS}", {"x": _ROWS}, simple("Softmax", axis=-1), _functional("softmax", -1),
     ),
-    _operation(
+    operation(
         "layer_norm", f"last axis of {_ROWS}", {"x": _ROWS, "scale": _ROWS[1:], "bias": _ROWS[1:]},
-        _simple("LayerNormalization", axis=-1, epsilon=1e-5), _layer_norm, True,
+        simple("LayerNormalization", axis=-1, epsilon=1e-5), _layer_norm, True,
     ),
-    _operation("gelu", f"{_ROWS}", {"x": _ROWS}, _simple("Gelu"), _functional("gelu")),
-    _operation("sigmoid", f"{_ROWS}", {"x": _ROWS}, _simple("Sigmoid"), lambda x: x.sigmoid()),
-    _operation(
+    operation("gelu", f"{_ROWS}", {"x": _ROWS}, simple("Gelu"), _functional("gelu")),
+    operation("sigmoid", f"{_ROWS}", {"x": _ROWS}, simple("Sigmoid"), lambda x: x.sigmoid()),
+    operation(
         "elementwise", f"relu((x + y) x - y) of {_ROWS}", {"x": _ROWS, "y": _ROWS}, _chain,
         lambda x, y: ((x + y) * x - y).relu(), True,
     ),
@@ -241,7 +152,7 @@ INDEXED = (
     _indexed(
         "cross_entropy", f"mean over {_TOKENS} rows of {_VOCABULARY}",
         {"x": ((_TOKENS, _VOCABULARY), False), "labels": ((_TOKENS,), True)},
-        _simple("SoftmaxCrossEntropyLoss"), _functional("cross_entropy"), True,
+        simple("SoftmaxCrossEntropyLoss"), _functional("cross_entropy"), True,
     ),
     _indexed(
         "embedding_gradient", f"{_TOKENS} rows of {_WIDTH} into {_VOCABULARY}",
@@ -265,14 +176,14 @@ def _top(count: int, *shape: int) -> Workload:
 
     rows, extent = shape
     name, what = (f"topk/{extent}", f"{count} of {extent}") if count < extent else (f"sort/{extent}", f"{extent}")
-    return _operation(name, f"{what}, {rows} times", {"x": shape}, build, torch)
+    return operation(name, f"{what}, {rows} times", {"x": shape}, build, torch)
 
 
 def _turned(name: str, shape: tuple[int, ...], *order: int) -> Workload:
     def torch(x: Any) -> Any:
         return x.permute(order).contiguous()
 
-    return _operation(f"transpose/{name}", f"{shape} by {order}", {"x": shape}, _simple("Transpose", perm=order), torch)
+    return operation(f"transpose/{name}", f"{shape} by {order}", {"x": shape}, simple("Transpose", perm=order), torch)
 
 
 PLACES = (
@@ -291,8 +202,8 @@ _PARAMETERS = 10_000_000
 def _adam(mode: str) -> tuple[Network, tuple[str, ...]]:
     """A step that updates its state where it lies, as that of any training does. `h` is a mean of squares."""
     net, step = Network("adam"), Network("adam_step")
-    drawn = _drawn(dict.fromkeys(("x", "v", "h"), (_PARAMETERS,)))()
-    weights = {**drawn, "h": np.abs(drawn["h"])}
+    made = drawn(dict.fromkeys(("x", "v", "h"), (_PARAMETERS,)))()
+    weights = {**made, "h": np.abs(made["h"])}
     state = [net.constant(name, array) for name, array in weights.items()]
     gradient = net.input("g", (_PARAMETERS,))
     rate, time = step.constant("rate", np.array(1e-3, np.float32)), step.constant("step", np.array(10, np.int64))
@@ -325,8 +236,8 @@ def _adam_torch(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
 
 
 ADAM = Workload(
-    "adam", f"{_PARAMETERS:,} parameters, in place", _adam, _drawn({"g": (_PARAMETERS,)}), _adam_torch,
+    "adam", f"{_PARAMETERS:,} parameters, in place", _adam, drawn({"g": (_PARAMETERS,)}), _adam_torch,
     onnxruntime=False, own_step=True,
 )  # fmt: skip
 
-SINGLE = (*SQUARE, *SKINNY, *CONVOLUTIONS, *ROWS, *INDEXED, *PLACES, ADAM)
+SINGLE = (*SQUARE, *SKINNY, *PICTURES, *ROWS, *INDEXED, *PLACES, ADAM)

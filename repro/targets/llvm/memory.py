@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from passes.vectors import MOST_APART
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.loops import Kernel
@@ -41,22 +42,22 @@ class Memory(ABC):
         made = self.f.let(f"getelementptr inbounds {kind}, ptr %b{buffer}, {offset.typed}", I64, offset.width)
         return Val(made.text, I64, offset.width)
 
-    def run_start(self, offset: Expr, scope: Scope) -> Val | None:
-        """The offset in lane 0, where the lanes of the scope address consecutive elements."""
+    def run_start(self, offset: Expr, scope: Scope, step: int = 1) -> Val | None:
+        """The offset in lane 0, where the lanes of the scope address elements so many apart."""
         lanes = scope.vector
         if lanes is None or lanes.run is None:
             return None
         axes, first = lanes.run
         if not offset.free & frozenset(lanes.bound) <= frozenset(axes):
             return None
-        stride, rest = 1, [offset]
+        stride, rest = step, [offset]
         for axis in reversed(axes):
             if ix.coefficient(offset, axis) != stride:
                 return None
             rest.append(ix.scale(axis, -stride))
             stride *= axis.extent
         base = self.value(ix.add(*rest), scope)
-        return None if base.width > 1 else self.f.add(base, first)
+        return None if base.width > 1 else self.f.add(base, self.f.scaled(first, step))
 
     def alignment(self, offset: Expr, dtype: DType, lanes: Scope) -> int:
         """Bytes to which the address of a run over the lanes is known to be aligned."""
@@ -95,11 +96,52 @@ class Memory(ABC):
             else:
                 raw = self._masked("load", "ptr", address, mask, expr.dtype)
             return self._from_memory(raw, expr.dtype)
-        offset = self.f.splat(self.value(expr.offset, scope), lanes.width)
-        address = self.pointer(expr.buffer, offset).text
-        full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
-        raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
-        return self._from_memory(raw, expr.dtype)
+        return self._apart(expr, scope, lanes, mask)
+
+    def _apart(self, expr: Load, scope: Scope, lanes: Scope, mask: Val | None) -> Val:
+        """Lanes that do not lie beside each other: whole vectors, of which every so manieth is taken, where all lanes
+        are there and lie as far apart; gathered elsewhere."""
+
+        def gathered() -> Val:
+            offset = self.f.splat(self.value(expr.offset, scope), lanes.width)
+            address = self.pointer(expr.buffer, offset).text
+            full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
+            raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
+            return self._from_memory(raw, expr.dtype)
+
+        steps = range(2, MOST_APART + 1)
+        found = ((step, self.run_start(expr.offset, scope, step)) for step in steps if lanes.width % 2 == 0)
+        step, start = next((each for each in found if each[1] is not None), (0, None))
+        if start is None:
+            return gathered()
+        if mask is None:
+            return self._every(step, expr, start, lanes.width)
+        every = scalars.all_lanes(self.f, mask)
+        return self.f.either(every, lambda: [self._every(step, expr, start, lanes.width)], lambda: [gathered()])[0]
+
+    def _every(self, step: int, expr: Load, start: Val, width: int) -> Val:
+        """So many elements, each `step` behind the one before, from whole vectors that end with the last of them."""
+        kind, starts = (
+            vector(memory(expr.dtype), width),
+            [min(n * width, (width - 1) * (step - 1)) for n in range(step)],
+        )
+        parts = list[Val]()
+        for first in starts:
+            address = self.pointer(expr.buffer, self.f.add(start, integer(first))).text
+            parts.append(self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype, width))
+        found = parts[0]
+        for number, part in enumerate(parts[1:], 1):
+            here = [lane * step for lane in range(width)]
+            before = [at if number == 1 else lane for lane, at in enumerate(here[: -(-starts[number] // step)])]
+            until = -(-starts[number + 1] // step) if number + 1 < step else width
+            picks = [*before, *(width + at - starts[number] for at in here[len(before) : until])]
+            found = self._picked(found, part, picks + [0] * (width - len(picks)))
+        return self._from_memory(found, expr.dtype)
+
+    def _picked(self, a: Val, b: Val, lanes: list[int]) -> Val:
+        kind, picks = vector(memory(a.dtype), a.width), ", ".join(f"i32 {lane}" for lane in lanes)
+        text = f"shufflevector {kind} {a.text}, {kind} {b.text}, <{len(lanes)} x i32> <{picks}>"
+        return self.f.let(text, a.dtype, len(lanes))
 
     def _one_for_all(self, when: Val, expr: Load, scope: Scope) -> Val:
         """A load that all lanes make or none: a branch, where masks would cost each access (a masked store takes Zen 4

@@ -72,6 +72,13 @@ def any_lane(f: Function, condition: Val) -> Val:
     return binary(f, "xor", all_opposite, literal(BOOL, 1))
 
 
+def all_lanes(f: Function, condition: Val) -> Val:
+    """Whether a condition holds in every lane, as a scalar."""
+    if condition.width == 1:
+        return condition
+    return f.call(f"llvm.vector.reduce.and.{suffix(BOOL, condition.width)}", (BOOL, 1), [condition])
+
+
 def fma(f: Function, a: Val, b: Val, c: Val) -> Val:
     return intrinsic(f, "fma", a, b, c)
 
