@@ -64,8 +64,7 @@ def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
     width = 1 if position is None else _Model(kernel, machine).width(kernel.axes[position])
     if position is not None and width > 1:
         axis = kernel.axes[position]
-        chains = width * _vectors_at_once(kernel, axis, width, machine) if _long(kernel, axis) else width
-        width = max(chains, burst(kernel, axis, machine))
+        width = max(width * vectors_at_once(kernel, axis, width, machine), burst(kernel, axis, machine))
         apart = phases(kernel, axis)
         while apart is not None and width < apart.count * machine.lanes(32) and 2 * width <= axis.extent:
             width *= 2
@@ -78,10 +77,10 @@ def _long(kernel: Kernel, axis: Axis) -> bool:
     return sum(1 for _ in applied) >= LONG
 
 
-def _vectors_at_once(kernel: Kernel, axis: Axis, width: int, machine: Machine) -> int:
-    """Vectors whose chains are to fill each other's waits: as many as registers hold and the axis has whole ones of;
-    of functions by tables, which go register by register, as many as are tested together."""
-    if width < machine.lanes(32):
+def vectors_at_once(kernel: Kernel, axis: Axis, width: int, machine: Machine) -> int:
+    """Vectors along the axis whose long chains are to fill each other's waits: as many as registers hold and the axis
+    has whole ones of; of functions by tables, which go register by register, as many as are tested together."""
+    if width < machine.lanes(32) or not _long(kernel, axis):
         return 1
     most = machine.registers // CHAIN_REGISTERS
     if most < tabled.TOGETHER and _by_tables(kernel, machine):

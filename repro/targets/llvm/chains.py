@@ -24,6 +24,9 @@ FEW_TILES = 4
 """Tiles of columns for which rows are read in place, however far apart their terms lie: a copy costs more than it
 spares."""
 
+Asking = Callable[[Val], None]
+"""Asks for what will be wanted with a row of a tile, given its number."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -41,21 +44,23 @@ class Side:
 class Chains(Packing):
     """The register tiles of one work item."""
 
-    def chains(self, a: str, row: Val, column: Val, b: str, rows: int, start: Val, size: Val) -> list[Val]:
+    def chains(
+        self, a: str, row: Val, column: Val, b: str, rows: int, start: Val, size: Val, ask: Asking | None
+    ) -> list[Val]:
         """The sums of a panel's terms, of a tile of so many rows whose terms are packed, or to be packed, at `a` and
-        `b`; a row's vectors side by side."""
+        `b`; a row's vectors side by side. What each row asks for is asked for meanwhile."""
         f, shape = self.f, self.shape
 
         def by_columns(left: Side) -> list[Val]:
             packed = Side(b, 1, shape.term_stride)
             if not shape.copies_columns:
-                return self._panel_sums(left, packed, rows, size)
+                return self._panel_sums(left, packed, rows, size, ask)
             place, size_of_tile = self.in_place(1, column, start), shape.columns_per_tile
             found = Side(place, 1, shape.columns_in_memory, size_of_tile, (b, shape.term_stride))
             return f.either(
                 scalars.compare(f, "eq", row, integer(0)),
-                lambda: self._panel_sums(left, found, rows, size),
-                lambda: self._panel_sums(left, packed, rows, size),
+                lambda: self._panel_sums(left, found, rows, size, ask),
+                lambda: self._panel_sums(left, packed, rows, size, ask),
             )
 
         packed = Side(a, *shape.row_strides)
@@ -68,7 +73,7 @@ class Chains(Packing):
         first = scalars.compare(f, "eq", column, integer(0))
         return f.either(first, lambda: by_columns(found), lambda: by_columns(packed))
 
-    def _panel_sums(self, a: Side, b: Side, rows: int, size: Val) -> list[Val]:
+    def _panel_sums(self, a: Side, b: Side, rows: int, size: Val, ask: Asking | None) -> list[Val]:
         f, unroll = self.f, self.tile.unroll
 
         def turn(count: int) -> Callable[[Val, list[Val]], Sequence[Val]]:
@@ -79,10 +84,22 @@ class Chains(Packing):
 
             return terms
 
-        zero = scalars.constant(f, self.dtype, 0, self.shape.width)
-        whole = f.scaled(self.quotient(size, unroll), unroll)
-        acc = f.loop(integer(0), whole, unroll, [zero] * (rows * self.tile.vectors), turn(unroll))
-        return f.loop(whole, size, 1, acc, turn(1)) if unroll > 1 else acc
+        def part(begin: Val, end: Val, acc: list[Val]) -> list[Val]:
+            whole = f.scaled(self.quotient(end, unroll), unroll)
+            acc = f.loop(begin, whole, unroll, acc, turn(unroll))
+            return f.loop(scalars.greatest(f, begin, whole), end, 1, acc, turn(1)) if unroll > 1 else acc
+
+        zeros = [scalars.constant(f, self.dtype, 0, self.shape.width)] * (rows * self.tile.vectors)
+        if ask is None:
+            return part(integer(0), size, zeros)
+        share = -(-self.shape.panel // (rows * unroll)) * unroll
+
+        def of_row(number: Val, acc: list[Val]) -> Sequence[Val]:
+            ask(number)
+            begin = f.scaled(number, share)
+            return part(begin, self.least(f.add(begin, integer(share)), size), acc)
+
+        return f.loop(integer(0), integer(rows), 1, zeros, of_row)
 
     def _step(self, a: Side, b: Side, at: Val, acc: list[Val], rows: int) -> list[Val]:
         """One term of the chain for the whole register tile."""

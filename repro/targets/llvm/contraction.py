@@ -9,10 +9,10 @@ Behind the last panel's tiles of a few rows the rest of the store's expression i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import product
 
+from passes.vectors import vectors_at_once
 from repro.ir import index as ix
 from repro.ir.expressions import Apply, Axis, Expr, Load, Rarely, topological
 from repro.ir.loops import Kernel
@@ -144,9 +144,8 @@ class Item(Chains):
         self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, start: Val, size: Val
     ) -> Sequence[Val]:
         """A register tile of so many rows, of operands whose terms begin at `a` and `b`."""
-        if self.body.machine.asks_for_outputs:
-            self._fetch_outputs(row, rows, column, panel)
-        acc, shape, f = self.chains(a, row, column, b, rows, start, size), self.shape, self.f
+        ask = self._asks_for_outputs(row, column, panel)
+        acc, shape, f = self.chains(a, row, column, b, rows, start, size, ask), self.shape, self.f
         if not self.at_once:
             self._accumulate_all(row, column, panel, acc)
         elif shape.panels == 1:
@@ -159,27 +158,40 @@ class Item(Chains):
             )
         return ()
 
-    def _fetch_outputs(self, row: Val, rows: int, column: Val, panel: Val) -> None:
-        """Ask for what a tile's outputs lie in, and what is read beside them: it comes while the tile is computed."""
-        if self.shape.panels == 1:
-            self._ask_for_outputs(row, rows, column)
-        else:
-            self.f.when(self.is_last(panel), lambda: self._ask_for_outputs(row, rows, column))
+    def _asks_for_outputs(self, row: Val, column: Val, panel: Val) -> Callable[[Val], None] | None:
+        """Ask for what the outputs of a tile's row lie in, and what is read beside them, of which that machine asks
+        for outputs or something is read there; None where nothing is asked for."""
+        near = self._beside_outputs
+        if not near:
+            return None
 
-    def _ask_for_outputs(self, row: Val, rows: int, column: Val) -> None:
+        def of_row(number: Val) -> None:
+            for buffer, offset, write in near:
+                self._ask_for_row(buffer, offset, write, self.f.add(row, number), column)
+
+        if self.shape.panels == 1:
+            return of_row
+        return lambda number: self.f.when(self.is_last(panel), lambda: of_row(number))
+
+    @cached_property
+    def _beside_outputs(self) -> Sequence[tuple[int, Expr, int]]:
+        """Buffers and offsets along the columns, of what is read for each output, and of the outputs (1: written)."""
         store, columns = self.kernel.stores[0], self.contraction.columns
         apart = frozenset(self.contraction.rows), frozenset(columns)
         loads = [e for e in topological([store.value]) if isinstance(e, Load) and all(e.free & each for each in apart)]
+        if not columns or not (loads or self.body.machine.asks_for_outputs):
+            return ()
         places = [(load.buffer, load.offset, 0) for load in loads] + [(store.buffer, store.offset, 1)]
-        along = columns[-1] if columns else None
-        near = [p for p in places if along and ix.coefficient(p[1], along) == 1 and not _looks_up(p[1])]
-        for number, (buffer, offset, write) in product(range(rows), near):
-            line = max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)
-            of_row = self.at_line(0, self.f.add(row, integer(number)))
-            for ahead in range(0, self.shape.columns_per_tile, line):
-                at = self.f.add(self.column0, self.f.add(column, integer(ahead)))
-                scope = Scope(of_row, dict(zip(columns, self.body.split(at, columns), strict=True)))
-                self.body.fetch(buffer, self.body.value(offset, scope), 2 + write, write)
+        return [each for each in places if ix.coefficient(each[1], columns[-1]) == 1 and not _looks_up(each[1])]
+
+    def _ask_for_row(self, buffer: int, offset: Expr, write: int, row: Val, column: Val) -> None:
+        """Ask for what lies beside a row's outputs in a tile of columns."""
+        columns, at_row = self.contraction.columns, self.at_line(0, row)
+        line = max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)
+        for ahead in range(0, self.shape.columns_per_tile, line):
+            at = self.f.add(self.column0, self.f.add(column, integer(ahead)))
+            scope = Scope(at_row, dict(zip(columns, self.body.split(at, columns), strict=True)))
+            self.body.fetch(buffer, self.body.value(offset, scope), write=write)
 
     def total_line(self, row: Val) -> Val:
         """Where the totals of a tile's first row lie: with one panel nobody reads those of the tile before, unless they
@@ -270,6 +282,12 @@ class Item(Chains):
         whole = self.contraction.extents[2] % shape.columns_per_tile == 0
         return short and whole and not shape.nested and self.contraction.absent_in is None
 
+    @cached_property
+    def at_a_time(self) -> int:
+        """Vectors of a row's outputs that are computed step by step beside each other."""
+        columns, machine = self.contraction.columns, self.body.machine
+        return vectors_at_once(self.kernel, columns[-1], self.shape.width, machine) if columns else 1
+
     def stored(self, first: Val, count: Val, finite: Val) -> None:
         """The outputs of some of the item's rows."""
         if self.contraction.absent_in is None:
@@ -288,24 +306,45 @@ class Item(Chains):
 
     def finish(self, first: Val, count: Val) -> None:
         """total + 0.0, then the rest of the store's expression, along the columns."""
-        f, width, rows = self.f, self.shape.width, self.contraction.rows
+        f, rows = self.f, self.contraction.rows
 
         def row(number: Val, _: list[Val]) -> Sequence[Val]:
             place = f.add(self.row0, f.add(first, number))
             bound = dict(zip(rows, self.body.split(place, rows), strict=True)) if rows else {}
             line = f.scaled(f.add(self.total_line(first), number), self.shape.padded_columns)
 
-            def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+            def output(at: Val, width: int, mask: Val | None) -> None:
                 scope = Scope(self.scope, bound)
                 columns, start = self.contraction.columns, f.add(self.column0, at)
-                lanes = self.body.lane_scope(scope, columns, start, width, mask, aligned=True)
+                aligned = width == self.shape.width or self.tile.block_n % width == 0
+                lanes = self.body.lane_scope(scope, columns, start, width, mask, aligned)
                 self._output(lanes, self.read(self.totals, f.add(line, at), width))
-                return ok
 
-            self.chunks(self.columns, width, Val("true", BOOL), chunk)
+            self._along_columns(output)
             return ()
 
         f.loop(integer(0), count, 1, (), row)
+
+    def _along_columns(self, output: Callable[[Val, int, Val | None], None]) -> None:
+        """The item's columns: several vectors at a time where they hold functions, then one; the last one masked."""
+        f, width, several = self.f, self.shape.width, self.shape.width * self.at_a_time
+        done = integer(0)
+
+        def together(at: Val, _: list[Val]) -> Sequence[Val]:
+            output(at, several, None)
+            return ()
+
+        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
+            output(f.add(done, at), width, mask)
+            return ok
+
+        if several > width:
+            done = f.let(f"and i64 {self.columns.text}, {-several}", I64)
+            f.loop(integer(0), done, several, (), together)
+            if self.contraction.extents[2] % several == 0 and self.tile.block_n % several == 0:
+                return
+        rest = self.columns if several == width else f.let(f"sub i64 {self.columns.text}, {done.text}", I64)
+        self.chunks(rest, width, Val("true", BOOL), chunk)
 
     def _output(self, lanes: Scope, total: Val) -> None:
         zero = scalars.constant(self.f, self.dtype, 0, total.width)
