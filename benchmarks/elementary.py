@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
@@ -35,7 +35,7 @@ from rich.table import Table
 from passes.schedule import schedule
 from repro.ir.expressions import Axis, Expr, load
 from repro.ir.loops import BufferParameter, Kernel, Store
-from repro.ir.program import PARAMETER, Buffer, Call, Program
+from repro.ir.program import INPUT, OUTPUT, PARAMETER, Buffer, Call, Program
 from repro.ir.types import F32, I64, Array
 from repro.machines import CPUS, Machine
 from repro.numerics.elementary import FUNCTIONS
@@ -73,15 +73,30 @@ class Row:
     """Nanoseconds an element, by who ran."""
 
 
-def ours(what: str | Callable[[Expr], Expr], x: Array, machine: Machine) -> CpuExecutable:
-    """An executable that computes a function of x, by name or as an expression, into its second buffer."""
-    axis = Axis(I64, (0, x.size), ())
+def single(what: str | Callable[[Expr], Expr], elements: int) -> Program:
+    """A program that computes a function of its input, by name or as an expression, into its output."""
+    axis = Axis(I64, (0, elements), ())
     argument = load(F32, 0, axis)
     value = _named(what, argument) if isinstance(what, str) else what(argument)
-    parameters = (BufferParameter(F32, x.size, False), BufferParameter(F32, x.size, True))
+    parameters = (BufferParameter(F32, elements, False), BufferParameter(F32, elements, True))
     kernel = Kernel(parameters, (), (axis,), 0, (Store(1, axis, value),))
-    buffers = tuple(Buffer(F32, x.size, PARAMETER, number) for number in range(2))
-    made = executable(Program((kernel,), buffers, (), (Call(0, (0, 1)),), 0), machine)
+    buffers = (Buffer(F32, elements, INPUT, 0), Buffer(F32, elements, OUTPUT, 0))
+    return Program((kernel,), buffers, (), (Call(0, (0, 1)),), 0)
+
+
+def ours(what: str | Callable[[Expr], Expr], x: Array, machine: Machine) -> CpuExecutable:
+    """An executable that computes a function of x into an array of its own, again and again."""
+    return repeated(single(what, x.size), x, machine, 1)
+
+
+def repeated(once: Program, x: Array, machine: Machine, times: int) -> CpuExecutable:
+    """A program of one input and one output that a run makes so many times, on arrays that are bound before."""
+    place = {INPUT: 0, OUTPUT: 1}
+    buffers = tuple(
+        replace(each, role=PARAMETER, position=place[each.role]) if each.role in place else each
+        for each in once.buffers
+    )
+    made = executable(replace(once, buffers=buffers, steps=once.steps * times), machine)
     made.set_parameter(0, x)
     made.set_parameter(1, np.zeros_like(x))
     return made
