@@ -121,3 +121,33 @@ def test_what_lies_beyond_the_near_caches_is_asked_for_far_ahead(machine: Machin
 @MACHINES
 def test_sums_of_what_lies_far(machine: Machine) -> None:
     check(sums_of_runs(1, machine.l2_bytes // (4 * 256) + 7, 256), machine, 2)
+
+
+def scaled_columns(rows: int, length: int) -> Kernel:
+    """Elements times factors that are the same for each row."""
+    r, c = ix.axis(0, rows), ix.axis(1, length)
+    place = ix.add(ix.scale(r, length), c)
+    value = apply("mul", load(F32, 0, place), load(F32, 1, c))
+    elements = (rows * length, length, rows * length)
+    buffers = tuple(BufferParameter(F32, each, number == 2) for number, each in enumerate(elements))
+    return Kernel(buffers, (), (r, c), 0, (Store(2, place, value),))
+
+
+@EVERY
+@pytest.mark.parametrize(("rows", "asks"), [(4096, True), (64, False)])
+def test_elements_from_memory_are_asked_for_far_ahead(machine: Machine, rows: int, asks: bool) -> None:
+    """Of those that follow each other from row to row, a line each; not of the factors that all rows share."""
+    made = scaled_columns(rows, 1024)
+    chosen = schedule(made, machine)
+    code = kernels.emit(made, chosen, machine)
+    assert code.count(ASKS) == (-(-chosen.vector_width // 16) if asks and machine.fence else 0)
+
+
+@MACHINES
+@pytest.mark.parametrize("length", [64, 256])
+def test_elements_that_ask_far_ahead(machine: Machine, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the last one there is nothing."""
+    monkeypatch.setattr(streams, "STREAMED_BYTES", 0)
+    made = scaled_columns(machine.l2_bytes // (4 * length) + 3, length)
+    assert ASKS in kernels.emit(made, schedule(made, machine), machine)
+    check(made, machine, 3)

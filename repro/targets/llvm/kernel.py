@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from passes.phases import Phases, phases
 from passes.rename import rewritten
-from passes.streams import streamed
+from passes.streams import far, streamed
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes, reads_its_output
 from repro.ir.expressions import Axis, Expr, Load, Reduce, const
@@ -145,6 +145,8 @@ class Items:
                 sum(each.elements * each.dtype.bytes for each in kernel.buffers) >= body.machine.l2_bytes
             )
         self.streamed = streamed(kernel, body.machine)
+        if self.grid.vector is not None and self.grid.across is None:
+            body.far = far(kernel, self.grid.vector, body.machine)
 
     def _phases(self) -> Phases | None:
         """The remainders of the vector axis, where each has a vector in every vector of the schedule's."""

@@ -22,6 +22,11 @@ LINE_BYTES = 64
 """Of a line of caches; a buffer that a program writes begins with one."""
 
 
+FAR_BYTES = 16 << 10
+"""Ahead in runs that are long, or follow each other: a sum of 32 MiB on a Zen 5 took 0.69 ms with none, 0.56 with 4
+KiB, 0.47 with 16, 0.48 with 32."""
+
+
 class Memory(ABC):
     """How a kernel's code reaches its buffers."""
 
@@ -29,6 +34,8 @@ class Memory(ABC):
         self.f, self.kernel, self.machine = f, kernel, machine
         self.ahead: tuple[Axis, int] | None = None
         """An axis and how many steps further along it lies what loads of lanes ask for beforehand."""
+        self.far = frozenset[Load]()
+        """Loads of lanes that ask for what they read so many bytes later."""
         self.writes_ahead = False
         """Whether stores ask for it too."""
 
@@ -152,6 +159,11 @@ class Memory(ABC):
 
     def _fetch_ahead(self, expr: Load, start: Val, width: int) -> None:
         """Ask for what a load of this kind will read later."""
+        if expr in self.far:
+            later = self.f.add(start, integer(FAR_BYTES // len(self.far) // expr.dtype.bytes))
+            for first in range(0, width, max(1, LINE_BYTES // expr.dtype.bytes)):
+                self.fetch(expr.buffer, self.f.add(later, integer(first)))
+            return
         axes = frozenset(self.kernel.axes)
         if self.ahead is not None and (self.ahead[0] not in axes or expr.free <= axes):
             self._ask_ahead(expr.buffer, expr.offset, start, width)

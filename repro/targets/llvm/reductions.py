@@ -18,6 +18,7 @@ from repro.ir.types import BOOL, F32, F64, I64, DType
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.extremes import Extreme
+from repro.targets.llvm.memory import FAR_BYTES
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer, vector
 
@@ -25,9 +26,6 @@ RUN_BYTES = 4 << 10
 """Of runs that are long enough to be fetched ahead by hardware."""
 AHEAD_BYTES, MOST_RUNS = 2 << 10, 4
 """Of shorter ones that are asked for ahead, and how many: runs a power of two apart share a set of each cache."""
-FAR_BYTES = 16 << 10
-"""Ahead in runs that are long, or follow each other: a sum of 32 MiB on a Zen 5 took 0.69 ms with none, 0.56 with 4
-KiB, 0.47 with 16, 0.48 with 32."""
 WRITTEN_TERMS, WRITTEN_EXPRESSIONS = 32, 1024
 """Terms that stand in the code one after another, and expressions in all of them, at most."""
 SIDE_BY_SIDE = 4
