@@ -119,7 +119,7 @@ CONVOLUTIONS = (
 # ── pooling ─────────────────────────────────────────────────────────────────────────────────────────
 
 _PICTURE, _HALF = (8, 64, 112, 112), (8, 64, 56, 56)
-_POOL = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+_POOL: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
 
 
 def _pool(name: str) -> Callable[..., Any]:
@@ -140,7 +140,7 @@ def _max_gradient(net: Network, dy: str, x: str) -> str:
 def _max_gradient_torch(dy: Any, x: Any) -> Any:
     import torch
 
-    options = [[3, 3], [2, 2], [1, 1], [1, 1]]
+    options: Any = [[3, 3], [2, 2], [1, 1], [1, 1]]
     _, places = torch.ops.aten.max_pool2d_with_indices(x, *options, False)
     return torch.ops.aten.max_pool2d_with_indices_backward(dy, x, *options, False, places)
 

@@ -26,6 +26,7 @@ from repro.targets.gpu.body import WARP, barrier
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.scope import Scope
+from repro.targets.llvm.terms import identity_bits
 from repro.targets.llvm.text import Function, Val, element, integer
 
 COLUMNS = 16
@@ -182,7 +183,7 @@ class _TeamReduction:
     def __init__(self, team: Team, body: Body, reduce: Reduce, scope: Scope) -> None:
         self.team, self.body, self.f, self.reduce, self.scope = team, body, body.f, reduce, scope
         self.dtype, self.count = reduce.terms[0].dtype, terms_of(reduce)
-        bits = reductions.identity_bits(reduce.combiner, self.dtype)
+        bits = identity_bits(reduce.combiner, self.dtype)
         self.identity = scalars.constant(self.f, self.dtype, bits, 1)
         self.ahead = AHEAD if _light(reduce) else 1
 

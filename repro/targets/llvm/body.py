@@ -175,18 +175,26 @@ class Body(Memory):
         return total
 
     def _index_op(self, expr: IndexOp, operand: Val) -> Val:
-        """Floor division; an index that cannot be negative takes the unsigned instruction."""
-        low, _ = ix.bounds(expr.children[0])
-        divisor = scalars.constant(self.f, I64, expr.divisor, operand.width)
+        """Floor division; an index that cannot be negative takes the unsigned instruction, lanes that fit 32 bits are
+        divided in as many."""
+        low, high = _bounds(expr.children[0])
+        if operand.width > 1 and operand.dtype is I64 and max(-low, high, expr.divisor) < 1 << 31:
+            narrow = self._divided(expr, scalars.convert(self.f, operand, I32), low)
+            return scalars.convert(self.f, narrow, I64)
+        return self._divided(expr, operand, low)
+
+    def _divided(self, expr: IndexOp, operand: Val, low: int) -> Val:
+        dtype, width = operand.dtype, operand.width
+        divisor = scalars.constant(self.f, dtype, expr.divisor, width)
         if low >= 0:
             return scalars.binary(self.f, "udiv" if expr.op == "floordiv" else "urem", operand, divisor)
         quotient = scalars.binary(self.f, "sdiv", operand, divisor)
         rest = scalars.binary(self.f, "srem", operand, divisor)
-        zero = scalars.constant(self.f, I64, 0, operand.width)
+        zero = scalars.constant(self.f, dtype, 0, width)
         negative = scalars.compare(self.f, "lt", rest, zero)
         if expr.op == "mod":
             return scalars.select(self.f, negative, scalars.binary(self.f, "add", rest, divisor), rest)
-        less = scalars.binary(self.f, "sub", quotient, scalars.constant(self.f, I64, 1, operand.width))
+        less = scalars.binary(self.f, "sub", quotient, scalars.constant(self.f, dtype, 1, width))
         return scalars.select(self.f, negative, less, quotient)
 
     # loops ──────────────────────────────────────────────────────────────────────────────────────────
@@ -265,6 +273,16 @@ class Body(Memory):
             if extent % width == 0:
                 return position
         return 0
+
+
+def _bounds(index: Expr) -> tuple[int, int]:
+    """Least and greatest value, inclusive; a place among a reduction's terms is one of them."""
+    if isinstance(index, Reduce) and index.combiner.startswith("arg"):
+        return 0, max(0, math.prod(axis.extent for axis in index.axes) - 1)
+    if isinstance(index, IndexOp) and index.op == "floordiv":
+        low, high = _bounds(index.children[0])
+        return low // index.divisor, high // index.divisor
+    return ix.bounds(index)
 
 
 def _changing(kernel: Kernel) -> frozenset[Expr]:

@@ -6,28 +6,24 @@ order for its own output), or along the reduction's own axis, where the order it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-import numpy as np
-
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Chain, Exact, Lanes, Load, Reduce, Sequential, topological
-from repro.ir.types import BOOL, F32, F64, I64, DType
+from repro.ir.types import BOOL, F32, F64, I32, I64
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.extremes import Extreme
 from repro.targets.llvm.memory import FAR_BYTES
 from repro.targets.llvm.scope import Scope
+from repro.targets.llvm.terms import Terms
 from repro.targets.llvm.text import Val, element, integer, vector
 
 RUN_BYTES = 4 << 10
 """Of runs that are long enough to be fetched ahead by hardware."""
 AHEAD_BYTES, MOST_RUNS = 2 << 10, 4
 """Of shorter ones that are asked for ahead, and how many: runs a power of two apart share a set of each cache."""
-WRITTEN_TERMS, WRITTEN_EXPRESSIONS = 32, 1024
-"""Terms that stand in the code one after another, and expressions in all of them, at most."""
 SIDE_BY_SIDE = 4
 """Vectors that a reduction of any order combines apart."""
 
@@ -37,32 +33,7 @@ def emit(body: Body, reduction: Reduce, scope: Scope) -> Val:
     return Reduction(body, reduction, scope).value()
 
 
-def identity_bits(combiner: str, dtype: DType) -> int:
-    """What an absent term is, bit for bit without effect."""
-    if combiner in ("add", "or", "fma"):
-        return 1 << (dtype.bits - 1) if dtype.is_float and combiner == "add" else 0
-    if combiner == "and":
-        return 1 if dtype is BOOL else (1 << dtype.bits) - 1
-    if combiner == "mul":
-        return int(np.asarray(1, dtype.storage).view(f"u{dtype.bytes}"))
-    if dtype is BOOL:
-        return int(combiner == "min")
-    if dtype.is_float:
-        return int(np.asarray(np.inf if combiner == "min" else -np.inf, dtype.storage).view(f"u{dtype.bytes}"))
-    ends = np.iinfo(dtype.storage)
-    return int(ends.max if combiner == "min" else ends.min) & ((1 << dtype.bits) - 1)
-
-
-class Reduction:
-    def __init__(self, body: Body, reduction: Reduce, scope: Scope) -> None:
-        self.body, self.f, self.reduce, self.scope = body, body.f, reduction, scope
-        self.dtype = reduction.terms[0].dtype
-        self.count = math.prod(axis.extent for axis in reduction.axes)
-        lanes = scope.vector
-        over_lanes = lanes is not None and bool(reduction.free & lanes.bound.keys())
-        self.width = lanes.width if lanes is not None and over_lanes else 1
-        self.roots = reduction.children
-
+class Reduction(Terms):
     def value(self) -> Val:
         if self.count == 0:
             return self.empty()
@@ -85,66 +56,11 @@ class Reduction:
             return scalars.constant(self.f, self.reduce.dtype, 0, self.width)
         return self.identity()
 
-    # pieces ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def constant(self, bits: int, width: int | None = None) -> Val:
-        return scalars.constant(self.f, self.dtype, bits, self.width if width is None else width)
-
-    def identity(self, width: int | None = None) -> Val:
-        return self.constant(identity_bits(self.reduce.combiner, self.dtype), width)
-
-    def combine(self, a: Val, b: Val) -> Val:
-        return scalars.apply(self.f, self.reduce.combiner, self.dtype, [a, b])
-
-    def at(self, flat: Val) -> Scope:
-        """The scope where the reduction's axes stand at a flattened index (scalar)."""
-        return Scope(self.scope, dict(zip(self.reduce.axes, self.body.split(flat, self.reduce.axes), strict=True)))
-
-    def terms(self, scope: Scope, width: int | None = None) -> list[Val]:
-        wanted = self.width if width is None else width
-        return [self.f.splat(self.body.value(term, scope), wanted) for term in self.reduce.terms]
-
-    def present(self, scope: Scope, width: int) -> Val | None:
-        if self.reduce.present is None:
-            return None
-        return self.f.splat(self.body.value(self.reduce.present, scope), width)
-
-    def term(self, scope: Scope, width: int | None = None) -> Val:
-        """The only term, or the identity where it is absent or its lane is masked off."""
-        wanted = self.width if width is None else width
-        value = self.terms(scope, wanted)[0]
-        present = self.present(scope, wanted)
-        mask = scope.mask if scope.mask is not None and scope.width == wanted else None
-        if mask is not None:
-            present = mask if present is None else scalars.binary(self.f, "and", present, mask)
-        return value if present is None else scalars.select(self.f, present, value, self.identity(wanted))
-
-    # few terms, in registers ────────────────────────────────────────────────────────────────────────
-
-    def few(self) -> bool:
-        """Whether the terms may stand in the code one after another."""
-        return self.count <= WRITTEN_TERMS and self.count * len(list(topological(self.roots))) <= WRITTEN_EXPRESSIONS
-
-    def written_out(self) -> list[Val]:
-        """Each term, ascending; what an axis decides is computed once for those behind it."""
-        found = list[Val]()
-
-        def inside(axes: Sequence[Axis], scope: Scope) -> None:
-            self.body.hoist(self.roots, scope)
-            if not axes:
-                found.append(self.term(scope))
-                return
-            for number in range(axes[0].extent):
-                inside(axes[1:], Scope(scope, {axes[0]: integer(number)}))
-
-        inside(self.reduce.axes, self.scope)
-        return found
-
     # one accumulator, ascending ─────────────────────────────────────────────────────────────────────
 
     def plain(self) -> Val:
         if self.few():
-            return reduce(self.combine, self.written_out())
+            return reduce(self.combine, self.written_out(self.term))
 
         def step(scope: Scope, state: list[Val]) -> Sequence[Val]:
             return [self.combine(state[0], self.term(scope))]
@@ -154,6 +70,8 @@ class Reduction:
     def position(self) -> Val:
         """The first index of the extreme: NaN greatest for both, -0 equal to +0."""
         greatest = self.reduce.combiner == "argmax"
+        if self.few():
+            return self._position_written(greatest)
 
         def step(flat: Val, state: list[Val]) -> Sequence[Val]:
             scope = self.at(flat)
@@ -172,16 +90,33 @@ class Reduction:
         zero = scalars.constant(self.f, I64, 0, self.width)
         return scalars.select(self.f, scalars.compare(self.f, "lt", where, zero), zero, where)
 
+    def _position_written(self, greatest: bool) -> Val:
+        """The same, term by term, with the numbers of terms in 32 bits."""
+        every, found = scalars.constant(self.f, BOOL, 1, self.width), self.written_out(self.terms_there)
+        (best, there), where = found[0], scalars.constant(self.f, I32, 0, self.width)
+        for number, (value, present) in enumerate(found[1:], 1):
+            take = self._better(value, best, greatest)
+            if there is not None:
+                take = scalars.binary(self.f, "or", take, scalars.binary(self.f, "xor", there, every))
+            if present is not None:
+                take = scalars.binary(self.f, "and", take, present)
+            best = scalars.select(self.f, take, value, best)
+            where = scalars.select(self.f, take, scalars.constant(self.f, I32, number, self.width), where)
+            if there is not None:
+                there = None if present is None else scalars.binary(self.f, "or", there, present)
+        return scalars.convert(self.f, where, I64)
+
+    def terms_there(self, scope: Scope) -> tuple[Val, Val | None]:
+        """The only term, and whether it is there; None where all are."""
+        return self.terms(scope)[0], self.present(scope, self.width)
+
     def _better(self, value: Val, best: Val, greatest: bool) -> Val:
         if self.dtype not in (F32, F64):
             return scalars.compare(self.f, "gt" if greatest else "lt", value, best)
-        value_nan, best_nan = scalars.compare(self.f, "ne", value, value), scalars.compare(self.f, "ne", best, best)
-        one = scalars.constant(self.f, BOOL, 1, self.width)
-        if greatest:
-            fresh = scalars.binary(self.f, "and", value_nan, scalars.binary(self.f, "xor", best_nan, one))
-            return scalars.binary(self.f, "or", scalars.compare(self.f, "gt", value, best), fresh)
-        fresh = scalars.binary(self.f, "and", best_nan, scalars.binary(self.f, "xor", value_nan, one))
-        return scalars.binary(self.f, "or", scalars.compare(self.f, "lt", value, best), fresh)
+        low, high = (best, value) if greatest else (value, best)  # NaN is greatest: high may be one, low not
+        more = self.f.let(f"fcmp ugt {high.typed}, {low.text}", BOOL, self.width)
+        number = self.f.let(f"fcmp ord {low.typed}, {low.text}", BOOL, self.width)
+        return scalars.binary(self.f, "and", more, number)
 
     # chains (rule 7) ────────────────────────────────────────────────────────────────────────────────
 
@@ -238,7 +173,7 @@ class Reduction:
         if self.width == 1 and self.body.lanes > 1 and self.count >= self.body.lanes:
             return self.levels(order, self.count, lambda begin, end: self.leaf_along(order, begin, end))
         if self.count <= order.lanes and self.few():
-            return self.folded(order, self.written_out())
+            return self.folded(order, self.written_out(self.term))
         return self.levels(order, self.count, lambda begin, end: self.leaf_across(order, begin, end))
 
     def levels(self, order: Lanes, count: int, leaf: Callable[[Val, Val], Val]) -> Val:

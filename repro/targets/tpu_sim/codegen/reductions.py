@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from repro.ir import index as ix
 from repro.ir.expressions import Chain, Expr, Lanes, Reduce, const
 from repro.ir.types import BOOL, I64, DType
-from repro.targets.llvm.reductions import identity_bits
+from repro.targets.llvm.terms import identity_bits
 from repro.targets.tpu_sim.codegen.orders import terms_of
 from repro.targets.tpu_sim.codegen.stages import substitute
 from repro.targets.tpu_sim.codegen.writer import Val

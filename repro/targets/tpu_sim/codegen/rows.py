@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Reduce
-from repro.targets.llvm.reductions import identity_bits
+from repro.targets.llvm.terms import identity_bits
 from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen import grid as grids
 from repro.targets.tpu_sim.codegen.orders import guarded, terms_of
