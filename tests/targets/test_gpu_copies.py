@@ -1,4 +1,4 @@
-"""Copies of 8 bytes: rows of even length that are no multiple of 16 bytes."""
+"""Copies where rows are no multiple of 16 bytes: by 8 bytes, or by 4."""
 
 from __future__ import annotations
 
@@ -21,4 +21,17 @@ def test_even_rows_are_copied_by_8_bytes(left: bool, right: bool, panels: int | 
     assert found is not None
     ways = [access(Plan(found, SMALL, 1), side) for side in (0, 1)]
     assert [(way.wide, way.by_term) for way in ways] == [(2, right), (2, right)]
+    check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
+
+
+@pytest.mark.parametrize("panels", [None, 1])
+@pytest.mark.parametrize(("left", "right"), [(False, True), (True, False), (False, False)])
+def test_odd_rows_are_copied_by_4_bytes(left: bool, right: bool, panels: int | None) -> None:
+    """Terms side by side come two by two; the last block of lines reaches back, unless it leaves totals of panels."""
+    kernel = matmul(131, 75, 551, left=left, right=right, bias=True)
+    found = find(kernel)
+    assert found is not None
+    ways = [access(Plan(found, SMALL, 1), side) for side in (0, 1)]
+    assert [(way.wide, way.pairs) for way in ways] == [(1, not left), (1, right)]
+    assert [Plan(found, SMALL, panels or 2).reaches(side) for side in (0, 1)] == [panels is None] * 2
     check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))

@@ -99,6 +99,8 @@ HOT = {
     "many pixels' gradient": patches_gradient(64, 64, 32, 32, images=32, panel=512),
     "few pixels' gradient": patches_gradient(512, 512, 4, 4, images=32, panel=512),
     "odd rows": matmul(8192, 50257, 768),
+    "odd terms": matmul(1000, 777, 1030),
+    "odd rows of odd terms": matmul(1000, 1001, 1001, right=True),
     "rows of 8 bytes": matmul(2048, 2050, 2048),
     "odd rows' gradient": matmul(768, 50257, 8192, left=True),
     "norm": norm(8192, 768, along=True),

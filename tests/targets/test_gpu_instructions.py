@@ -81,6 +81,60 @@ INSTRUCTIONS: list[tuple[str, list[int], int]] = [
     ("min.f32", [f32(NAN), f32(3.0)], f32(3.0)),
     ("max.NaN.f32", [f32(NAN), f32(3.0)], f32(NAN)),
     ("copysign.f64", [f64(-0.0), f64(2.0)], f64(-2.0)),
+    ("add.s16", [0x7FFF, 1], 0x8000),
+    ("add.s64", [(1 << 63) - 1, 1], 1 << 63),
+    ("add.u64", [(1 << 64) - 1, 2], 1),
+    ("sub.s16", [0, 1], 0xFFFF),
+    ("sub.s32", [0x80000000, 1], 0x7FFFFFFF),
+    ("mul.lo.s16", [300, 300], 0x5F90),
+    ("mul.lo.s64", [(1 << 32) + 1, (1 << 32) + 1], (1 << 33) + 1),
+    ("mad.lo.s16", [256, 256, 7], 7),
+    ("mad.lo.s32", [0xFFFFFFFF, 3, 1], 0xFFFFFFFE),
+    ("mul.wide.s32", [0xFFFFFFFF, 5], (1 << 64) - 5),
+    ("mul.wide.u32", [0xFFFFFFFF, 0xFFFFFFFF], 0xFFFFFFFE00000001),
+    ("mul.wide.u16", [0xFFFF, 0xFFFF], 0xFFFE0001),
+    ("and.b16", [0xFF0F, 0x0FF0], 0x0F00),
+    ("and.b64", [1 << 63 | 1, 3 << 62], 1 << 63),
+    ("or.b16", [0xF000, 0x000F], 0xF00F),
+    ("or.b32", [0x80000000, 1], 0x80000001),
+    ("max.s64", [(1 << 64) - 1, 1], 1),
+    ("min.s64", [(1 << 64) - 1, 1], (1 << 64) - 1),
+    ("min.u32", [0xFFFFFFFF, 1], 1),
+    ("min.u64", [(1 << 64) - 1, 1], 1),
+    ("add.rn.f64", [f64(1.0), f64(2.0**-53)], f64(1.0)),
+    ("add.rn.f64", [f64(1.0 + 2.0**-52), f64(2.0**-53)], f64(1.0 + 2.0**-51)),
+    ("add.rn.f32", [f32(INF), f32(-INF)], f32(NAN)),
+    ("add.rn.f32", [f32(-0.0), f32(0.0)], f32(0.0)),
+    ("add.rn.f32", [0x7F7FFFFF, 0x73000000], f32(INF)),  # half an ulp above the largest: to even, which is infinity
+    ("sub.rn.f32", [0x00800000, 1], 0x007FFFFF),
+    ("mul.rn.f32", [f32(INF), f32(0.0)], f32(NAN)),
+    ("mul.rn.f64", [1, f64(0.5)], 0),
+    ("mul.rn.f64", [3, f64(0.5)], 2),
+    ("div.rn.f32", [f32(-1.0), f32(0.0)], f32(-INF)),
+    ("div.rn.f32", [f32(0.0), f32(0.0)], f32(NAN)),
+    ("div.rn.f32", [3, f32(2.0)], 2),
+    ("div.rn.f64", [f64(1.0), f64(3.0)], 0x3FD5555555555555),
+    ("sqrt.rn.f32", [f32(2.0)], 0x3FB504F3),
+    ("sqrt.rn.f32", [f32(-0.0)], f32(-0.0)),
+    ("sqrt.rn.f32", [f32(-1.0)], f32(NAN)),
+    ("rcp.rn.f32", [f32(-0.0)], f32(-INF)),
+    ("fma.rn.f32", [f32(2.0**-75), f32(2.0**-75), 0], 0),  # a tie under the least subnormal
+    ("fma.rn.f32", [f32(2.0**-75), f32(2.0**-75), 1], 2),
+    ("fma.rn.f32", [f32(2.0**-75), f32(-(2.0**-75)), 1], 0),
+    ("fma.rn.f32", [f32(2.0**127), f32(2.0), f32(-(2.0**127))], f32(2.0**127)),
+    ("fma.rn.f32", [f32(1.0), f32(-1.0), f32(1.0)], f32(0.0)),
+    ("fma.rn.f32", [f32(0.0), f32(-1.0), f32(-0.0)], f32(-0.0)),
+    ("fma.rn.f32", [f32(INF), f32(0.0), f32(1.0)], f32(NAN)),
+    ("fma.rn.f32", [f32(INF), f32(1.0), f32(-INF)], f32(NAN)),
+    ("fma.rn.f32", [f32(1.0), f32(1.0), f32(NAN)], f32(NAN)),
+    ("fma.rn.f64", [f64(2.0**1023), f64(2.0), f64(-(2.0**1023))], f64(2.0**1023)),
+    ("fma.rn.f64", [1, 1, f64(-0.0)], 0),  # not 0, so the sign is the product's
+    ("fma.rn.f64", [1, 1 << 63 | 1, 0], f64(-0.0)),
+    ("neg.f64", [f64(NAN)], f64(NAN)),
+    ("neg.f64", [f64(1.5)], f64(-1.5)),
+    ("min.NaN.f32", [f32(NAN), f32(3.0)], f32(NAN)),
+    ("min.NaN.f32", [f32(0.0), f32(-0.0)], f32(-0.0)),
+    ("max.NaN.f32", [f32(-0.0), f32(0.0)], f32(0.0)),
 ]
 CONVERSIONS: list[tuple[str, int, int]] = [
     ("cvt.u64.u32", 0xFFFFFFFF, 0xFFFFFFFF),
@@ -104,6 +158,17 @@ CONVERSIONS: list[tuple[str, int, int]] = [
     ("cvt.rmi.f64.f64", f64(-0.5), f64(-1.0)),
     ("cvt.rpi.f64.f64", f64(-0.5), f64(-0.0)),
     ("cvt.rzi.f32.f32", f32(-0.5), f32(-0.0)),
+    ("cvt.u64.u16", 0xFFFF, 0xFFFF),
+    ("cvt.u16.u64", (1 << 64) - 2, 0xFFFE),
+    ("cvt.u32.u64", 0x123456789ABCDEF0, 0x9ABCDEF0),
+    ("cvt.rn.f64.u64", (1 << 64) - 1, f64(2.0**64)),
+    ("cvt.rn.f64.u64", (1 << 53) + 1, f64(2.0**53)),
+    ("cvt.rn.f32.f64", f64(2.0**-150), 0),
+    ("cvt.rn.f32.f64", f64(3 * 2.0**-150), 2),
+    ("cvt.rn.f32.f64", f64(2.0**128 - 2.0**103), f32(INF)),
+    ("cvt.rzi.s64.f64", f64(NAN), 0),
+    ("cvt.rzi.u64.f64", f64(2.0**64), (1 << 64) - 1),
+    ("cvt.rzi.s32.f64", f64(-(2.0**31) - 0.5), 0x80000000),
 ]
 SHIFTS: list[tuple[str, int, int, int]] = [
     ("shl.b32", 1, 31, 0x80000000),
@@ -113,6 +178,12 @@ SHIFTS: list[tuple[str, int, int, int]] = [
     ("shr.s32", 0x80000000, 40, 0xFFFFFFFF),
     ("shr.s64", 1 << 63, 63, (1 << 64) - 1),
     ("shr.u16", 0x8000, 15, 1),
+    ("shl.b16", 1, 15, 0x8000),
+    ("shl.b16", 1, 16, 0),
+    ("shl.b64", 1, 64, 0),
+    ("shr.u64", 1 << 63, 63, 1),
+    ("shr.u64", 1 << 63, 0xFFFFFFFF, 0),
+    ("shr.s64", 1 << 63, 64, (1 << 64) - 1),
 ]
 COMPARISONS: list[tuple[str, int, int, bool]] = [
     ("lt.s32", 0xFFFFFFFF, 0, True), ("lt.u32", 0xFFFFFFFF, 0, False), ("hs.u32", 1, 1, True),
@@ -122,8 +193,23 @@ COMPARISONS: list[tuple[str, int, int, bool]] = [
     ("ltu.f32", f32(NAN), f32(1.0), True), ("lt.f64", f64(1.0), f64(2.0), True),
     ("geu.f64", f64(1.0), f64(2.0), False), ("equ.f64", f64(NAN), f64(2.0), True),
     ("num.f32", f32(NAN), f32(1.0), False), ("nan.f32", f32(NAN), f32(1.0), True),
+    ("nan.f64", f64(1.0), f64(NAN), True), ("nan.f64", f64(1.0), f64(INF), False),
+    ("eq.b16", 0xFFFF, 0xFFFF, True), ("ne.b16", 1, 0, True), ("eq.b32", 1, 2, False), ("ne.b64", 1 << 63, 0, True),
+    ("gt.u16", 0x8000, 1, True), ("lt.u16", 0x8000, 1, False), ("gt.u32", 0x80000000, 1, True),
+    ("gt.u64", 1 << 63, 1, True), ("lt.u64", 1 << 63, 1, False), ("lt.s64", 1 << 63, 1, True),
+    ("eq.f64", f64(-0.0), f64(0.0), True), ("ne.f64", f64(NAN), f64(NAN), False), ("ge.f32", f32(NAN), 0, False),
+    ("gt.f32", f32(INF), 0x7F7FFFFF, True), ("gt.f64", f64(NAN), f64(1.0), False), ("le.f32", 1, 1, True),
+    ("lt.f32", f32(-0.0), f32(0.0), False), ("leu.f64", f64(NAN), f64(1.0), True),
+    ("leu.f64", f64(2.0), f64(1.0), False), ("ltu.f64", f64(1.0), f64(1.0), False),
 ]  # fmt: skip
 
+WORKED_OUT = frozenset(
+    [opcode for opcode, *_ in (*INSTRUCTIONS, *CONVERSIONS, *SHIFTS)]
+    + [f"setp.{comparison}" for comparison, *_ in COMPARISONS]
+    + [f"selp.{kind}" for kind in ("b16", "b32", "b64", "f32", "f64")]
+    + [f"{opcode}.pred" for opcode in ("and", "or", "xor", "not")]
+)
+"""What kernels may compute with: each has a case here (tests/goldens/test_other_targets.py)."""
 REGISTER = {8: "%rs", 16: "%rs", 32: "%r", 64: "%rd"}
 
 
@@ -162,7 +248,7 @@ def test_instruction(opcode: str, values: list[int], expected: int) -> None:
     bits = [size] * len(values)
     if opcode.startswith(("bfe", "bfi")):
         bits[-2:] = [32, 32]
-    result = 32 if opcode.startswith(("popc", "clz")) else size
+    result = 32 if opcode.startswith(("popc", "clz")) else 2 * size if ".wide." in opcode else size
     found = computed(opcode, values, bits, result)
     if "f" in opcode.rsplit(".", 1)[1] and is_nan(expected, size):
         assert is_nan(found, size)
@@ -190,6 +276,27 @@ def test_comparison_and_selection(comparison: str, a: int, b: int, expected: boo
     text += f"\tsetp.{comparison} \t%p1, {name}1, {name}2;\n\tselp.b32 \t%r10, 1, 0, %p1;\n"
     text += at(0, 4) + "\tst.global.b32 \t[%rd30], %r10;\n"
     assert set(run(text, [np.zeros(32, np.uint32), *buffers])[0].tolist()) == {int(expected)}
+
+
+@pytest.mark.parametrize("kind", ["b16", "b32", "b64", "f32", "f64"])
+def test_selection_keeps_every_bit(kind: str) -> None:
+    """Of a signalling NaN too: a selection computes nothing."""
+    size = width(kind)
+    signalling = {16: 0x7C01, 32: 0x7F800001, 64: 0x7FF0000000000001}[size]
+    text, buffers = loaded([signalling, 0], [size, size])
+    name, result = REGISTER[size], {16: "%rs9", 32: "%r9", 64: "%rd9"}[size]
+    text += f"\tsetp.lt.u32 \t%p1, %r50, 16;\n\tselp.{kind} \t{result}, {name}1, {name}2, %p1;\n"
+    text += at(0, size // 8) + f"\tst.global.b{size} \t[%rd30], {result};\n"
+    found = run(text, [np.zeros(32, f"u{size // 8}"), *buffers])[0]
+    assert found.tolist() == [signalling] * 16 + [0] * 16
+
+
+def test_predicates_are_computed_with() -> None:
+    text = "\tsetp.lt.u32 \t%p1, %r50, 16;\n\tsetp.gt.u32 \t%p2, %r50, 7;\n\tand.pred \t%p3, %p1, %p2;\n"
+    text += "\tnot.pred \t%p4, %p3;\n\txor.pred \t%p5, %p1, %p2;\n\tor.pred \t%p6, %p4, %p5;\n\tmov.pred \t%p7, %p6;\n"
+    text += "\tselp.b32 \t%r1, 1, 0, %p7;\n" + at(0, 4) + "\tst.global.b32 \t[%rd30], %r1;\n"
+    found = run(text, [np.zeros(32, np.uint32)])[0]
+    assert found.tolist() == [int(not 8 <= n < 16) for n in range(32)]
 
 
 def test_moves_pack_and_unpack() -> None:
@@ -247,6 +354,7 @@ $L__BB0_1:
         "ex2.approx.f32 %r6, %r50;", "add.f32 %r6, %r50, %r50;", "add.rn.ftz.f32 %r6, %r50, %r50;",
         "atom.global.add.f32 %r6, [%rd40], %r50;", "mad.rn.f32 %r6, %r50, %r50, %r50;", "bar.sync 1;",
         "shfl.sync.idx.b32 %r6, %r50, 1, 31, 15;", "cvt.rn.f16.f32 %rs1, %r50;", "add.s32 %r6, %rd50, %r50;",
+        "cp.async.cg.shared.global [%rd50], [%rd40], 8;",
     ],
 )  # fmt: skip
 def test_an_unknown_instruction_is_quoted(line: str) -> None:

@@ -313,3 +313,39 @@ def test_a_copy_of_fewer_bytes_fills_with_zeros() -> None:
     text = partly + COPY.replace("], 16;", "], 16, %r9;") + "\tcp.async.wait_all;\n\tbar.sync \t0;\n" + READ
     expected = [n + 100 if n < 8 or n % 4 < 2 else 0 for n in range(32)]
     assert run(text, OURS, before=SHARED)[0].tolist() == expected
+
+
+def test_a_copy_whose_source_is_ignored_writes_zeros() -> None:
+    """Whatever its address: that of the last threads lies behind the buffer."""
+    ignored = "\tsetp.gt.u32 \t%p1, %r50, 1;\n"
+    text = ignored + COPY.replace("], 16;", "], 16, %p1;") + "\tcp.async.wait_all;\n\tbar.sync \t0;\n" + READ
+    found = run(text, [OURS[0], OURS[1][:8]], before=SHARED)[0]
+    assert found.tolist() == [n + 100 if n < 8 else 0 for n in range(32)]
+
+
+@pytest.mark.parametrize("size", ["", ", %r9"])
+def test_a_copy_from_an_address_that_is_not_aligned_is_found(size: str) -> None:
+    text = "\tmov.b32 \t%r9, 8;\n" + COPY.replace("[%rd31], 16", f"[%rd31+8], 16{size}")
+    with pytest.raises(FaultError, match="is not aligned"):
+        run(text, OURS, before=SHARED)
+
+
+def test_a_copy_over_what_another_thread_may_still_read_is_found() -> None:
+    """The barrier after it is too late: a copy may write as soon as it has begun."""
+    text = MINE + "\tst.shared.b32 \t[%rd2], %r50;\n\tbar.sync \t0;\n" + READ.replace(PUT, "")
+    end = "\tcp.async.commit_group;\n\tbar.sync \t0;\n\tcp.async.wait_group \t0;\n\tbar.sync \t0;\n" + PUT
+    other = "\txor.b32 \t%r5, %r50, 1;\n\tmad.wide.u32 \t%rd2, %r5, 16, %rd1;\n"
+    copy = at(1, 16, target=31) + other + "\tcp.async.cg.shared.global \t[%rd2], [%rd31], 16;\n"
+    with pytest.raises(FaultError, match=r"writes what .* touched without a barrier"):
+        run(text + copy + end, OURS, before=SHARED)
+    run(text + "\tbar.sync \t0;\n" + copy + end, OURS, before=SHARED)
+
+
+def test_a_younger_copy_may_be_under_way() -> None:
+    """Waiting for all groups but the newest leaves the newest one's words unreadable, and the others' readable."""
+    first = PLACES + "\tcp.async.ca.shared.global \t[%rd2], [%rd31], 8;\n\tcp.async.commit_group;\n"
+    second = "\tcp.async.ca.shared.global \t[%rd2+8], [%rd31+8], 8;\n\tcp.async.commit_group;\n"
+    read = "\tcp.async.wait_group \t1;\n\tld.shared.b32 \t%r6, [%rd2+{}];\n" + PUT
+    assert run(first + second + read.format(4), OURS, before=SHARED)[0].tolist() == list(range(101, 229, 4))
+    with pytest.raises(FaultError, match=r"to which a cp\.async is under way"):
+        run(first + second + read.format(8), OURS, before=SHARED)

@@ -47,7 +47,7 @@ class Access:
         runs = lines // self.wide
         if self.separation is None or self.separation.line_stride is None or (self.wide > 1 and threads % runs == 0):
             return runs
-        sectors = SECTORS if self.separation.tabled or self.wide > 1 else SECTORS[2:]
+        sectors = SECTORS if self.separation.tabled or self.wide > 1 else SECTORS[1:]
         fitting = (few for few in sectors if runs % few == 0 and threads % few == 0 and few * depth % threads == 0)
         return next((few for few in fitting if runs // few <= MOST_LINES), runs)
 
@@ -77,12 +77,15 @@ def access(plan: Plan, side: int) -> Access:
     separation = separate(term, present, lines, terms)
     fitting = (wide for wide in (plan.chunk, 2) if _whole_runs(plan, side, term, separation, by_term, wide))
     wide = next(fitting, 1)
-    tabled = separation is not None and separation.tabled and by_term and wide == 1
-    return Access(separation, by_term, wide, tabled and _in_pairs(plan, term))
+    return Access(separation, by_term, wide, by_term and wide == 1 and _in_pairs(plan, term, separation))
 
 
-def _in_pairs(plan: Plan, load: Load) -> bool:
+def _in_pairs(plan: Plan, load: Load, separation: Separation | None) -> bool:
     """Whether terms 2n and 2n + 1 of every panel are neighbours in memory."""
+    if separation is None or plan.tile.depth % 2:
+        return False
+    if not separation.tabled:
+        return separation.term_stride == 1
     last = plan.contraction.reduce.axes[-1]
     return last.extent % 2 == 0 and plan.panel % 2 == 0 and ix.coefficient(load.offset, last) == 1
 

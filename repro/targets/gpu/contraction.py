@@ -50,6 +50,8 @@ def emit(kernel: Kernel, plan: Plan, machine: GpuMachine) -> GpuKernel:
     return GpuKernel(ptx, tuple(launches), plan.workspace_bytes, plan.text)
 
 
+BESIDE = 24
+"""Registers of a thread beside its totals, what it multiplies, and places of lines."""
 MANY = 128
 """Outputs of a thread that leave it few registers."""
 
@@ -65,14 +67,15 @@ class Block:
     def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan, machine: GpuMachine) -> None:
         self.body, self.f, self.kernel, self.plan, self.machine = body, body.f, kernel, plan, machine
         self.reduce, self.dtype = plan.contraction.reduce, plan.contraction.reduce.dtype
+        self.outputs = plan.tile.rows * plan.tile.columns
         ways = [access(plan, side) for side in (0, 1)]
         self.groups = (ways[0].group(plan), ways[1].group(plan))
         outputs = Outputs(body, plan, self.groups)
         self.split = outputs.split
         body.hoist(self.reduce.children, outputs.scope)
         self.registers = self._registers(ways)
-        spare = self.registers == MOST_REGISTERS
-        self.sides = [self._operand(side, ways[side], outputs, spare=spare) for side in (0, 1)]
+        self.spare = self._spare()
+        self.sides = [self._operand(side, ways[side], outputs) for side in (0, 1)]
         self.tables = [side.table for side in self.sides if side.table is not None]
         self.copied = any(side.copies is not None for side in self.sides)
         self.bytes = sum(side.share.bytes for side in self.sides)
@@ -88,13 +91,23 @@ class Block:
         self.starts: list[str] = []
         """Where a thread's first line of each operand begins in the first half of the shared memory, so that a step
         adds its half alone; none where registers for it are short."""
-        self.outputs = plan.tile.rows * plan.tile.columns
         self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
 
-    def _operand(self, side: int, way: Access, outputs: Outputs, *, spare: bool) -> Operand:
+    def _operand(self, side: int, way: Access, outputs: Outputs) -> Operand:
         if way.taps > 1:
-            return StripOperand(self.body, self.plan, side, way, self.groups, spare=spare)
-        return Operand(self.body, self.plan, side, way, outputs, spare=spare)
+            made: Operand = StripOperand(self.body, self.plan, side, way, self.groups, spare=self.spare)
+        else:
+            made = Operand(self.body, self.plan, side, way, outputs, spare=self.spare)
+        if made.copies is not None and len(made.copies.lines) > 1:
+            self.spare -= len(made.copies.lines)
+        return made
+
+    def _spare(self) -> int:
+        """Registers that a thread has for lines' places of their own."""
+        tile = self.plan.tile
+        if self.registers == MOST_REGISTERS:
+            return MOST_REGISTERS
+        return max(0, self.registers - self.outputs - self.plan.chunk * (tile.rows + tile.columns) - BESIDE)
 
     def _registers(self, ways: Sequence[Access]) -> int:
         """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of
@@ -173,7 +186,7 @@ class Block:
         """The next step; the last one is followed by itself."""
         f, plan = self.f, self.plan
         after, limit = f.add(step.start, small(plan.tile.depth)), step.limit
-        if plan.ragged and plan.panels > 1:
+        if not plan.in_steps:
             inside = scalars.compare(f, "lt", after, limit)
             beyond = self._least(f.add(limit, small(plan.panel)), end)
             after, limit = scalars.select(f, inside, after, limit), scalars.select(f, inside, limit, beyond)

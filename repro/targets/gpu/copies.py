@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro.ir.types import I32, I64, U32
+from repro.ir.types import BOOL, I32, I64, U32
 from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.presence import Presence
 from repro.targets.gpu.separation import Separation
@@ -47,7 +47,7 @@ class Copies:
         table: TermTable | None,
         outer: Scope,
         *,
-        spare: bool,
+        spare: int,
     ) -> None:
         self.body, self.f, self.share, self.separation, self.table = body, body.f, share, separation, table
         self.presence, self.bytes = presence, share.wide * share.dtype.bytes
@@ -55,8 +55,6 @@ class Copies:
         """Elements from one of the thread's terms to the next, where that is one number."""
         f, base = self.f, self.body.pointer(separation.buffer, integer(0))
         self.base = f.let(f"addrspacecast ptr {base.text} to ptr addrspace(1)", I64).text
-        self.size = f.let(f'call i32 asm "mov.b32 $0, {self.bytes};", "=r"()', U32)
-        """Bytes of a copy, kept from LLVM: of a number that it knows it would make the size from a bit by shifts."""
         stride = separation.line_stride
         if stride is None:
             scopes = [share.line_scope(line, outer) for line in share.own_lines]
@@ -64,7 +62,7 @@ class Copies:
             self.apart = share.lines > 1
         else:
             rest = self.body.value(separation.line, outer)
-            apart = spare and share.lines > 2 and share.apart * stride * share.dtype.bytes >= NEAR
+            apart = 2 < share.lines <= spare and share.apart * stride * share.dtype.bytes >= NEAR
             own = share.own_lines if apart else share.own_lines[:1]
             self.apart = apart or presence.absent is not None
             self.lines = [f.add(rest, f.scaled(f.add(share.first, line), stride)) for line in own]
@@ -104,13 +102,15 @@ class Copies:
         """Of each of the thread's terms the offset, its word, and whether it is one of the step's, where its word does
         not say so."""
         f, share, count = self.f, self.share, self.share.terms
-        at = [f.add(f.add(step.start, share.ahead), integer(number, I32)) for number in range(count)]
+        first = f.add(step.start, share.ahead)
+        exist = [share.exists(first, step, number) for number in range(count)]
         if self.table is None:
-            return [(self._strided(each), None, share.exists(each, step)) for each in at]
+            at = [f.add(first, integer(number, I32)) for number in range(count)]
+            return [(self._strided(each), None, exists) for each, exists in zip(at, exist, strict=True)]
         entries = self.table.read(step.slot, share.ahead, count)
         return [
-            (offset, word, share.exists(each, step) if word is None else None)
-            for each, (offset, word) in zip(at, entries, strict=True)
+            (offset, word, exists if word is None else None)
+            for exists, (offset, word) in zip(exist, entries, strict=True)
         ]
 
     def _strided(self, at: Val) -> Val:
@@ -134,10 +134,15 @@ class Copies:
         return self._at(place, scalars.convert(f, own, I64))
 
     def _copy(self, source: str, target: str, kept: Val | None) -> None:
+        """Of no bytes where it is not kept: by the operand that says so, which is one predicate of the chip (PTX ISA
+        7.5, `ignore-src`); a number of bytes would be made from it, and compared again."""
         how = "cg" if self.bytes == 16 else "ca"
-        name = f"llvm.nvvm.cp.async.{how}.shared.global.{self.bytes}"
-        types, arguments = ["ptr addrspace(3)", "ptr addrspace(1)"], [target, source]
-        if kept is not None:
-            given = scalars.select(self.f, kept, self.size, integer(0, U32))
-            name, types, arguments = f"{name}.s", [*types, "i32"], [*arguments, given.text]
-        self.f.effect(name, types, [f"{kind} {value}" for kind, value in zip(types, arguments, strict=True)])
+        if kept is None:
+            arguments = [f"ptr addrspace(3) {target}", f"ptr addrspace(1) {source}"]
+            types = ["ptr addrspace(3)", "ptr addrspace(1)"]
+            self.f.effect(f"llvm.nvvm.cp.async.{how}.shared.global.{self.bytes}", types, arguments)
+            return
+        ignored = scalars.binary(self.f, "xor", kept, integer(1, BOOL))
+        text = f"cp.async.{how}.shared.global [$0], [$1], {self.bytes}, $2;"
+        operands = f"ptr addrspace(3) {target}, ptr addrspace(1) {source}, {ignored.typed}"
+        self.f.line(f'call void asm sideeffect "{text}", "l,l,b"({operands})')

@@ -112,7 +112,9 @@ class Finish:
         self._within(0, place, inside)
 
     def _within(self, side: int, place: Val, inside: Callable[[], None]) -> None:
-        if self.plan.whole(side):
+        if self.plan.reaches(side):
+            self.f.when(scalars.compare(self.f, "ge", place, self.outputs.own[side]), inside)
+        elif self.plan.whole(side):
             inside()
         else:
             last = integer(self.plan.contraction.extents[1 + side])

@@ -28,9 +28,9 @@ class Operand:
     """The rows' (side 0) or the columns' (side 1) operand of one block."""
 
     def __init__(
-        self, body: GpuBody, plan: Plan, side: int, access: Access, outputs: Outputs, *, spare: bool = False
+        self, body: GpuBody, plan: Plan, side: int, access: Access, outputs: Outputs, *, spare: int = 0
     ) -> None:
-        """`spare`: a thread has registers to keep more than it must."""
+        """`spare`: lines whose places a thread has registers for."""
         self.body, self.f, self.plan, self.side = body, body.f, plan, side
         contraction = plan.contraction
         self.term, self.reduce = contraction.terms[side], contraction.reduce

@@ -36,7 +36,9 @@ class Outputs:
         axes = plan.contraction.batch
         self.scope = Scope(None, dict(zip(axes, body.split(self.batch, axes), strict=True)) if axes else {})
         blocks = (row_block, column_block)
-        self.first = tuple(self.f.scaled(block, size) for block, size in zip(blocks, plan.tile.block, strict=True))
+        self.own = tuple(self.f.scaled(block, size) for block, size in zip(blocks, plan.tile.block, strict=True))
+        """The block's first row and column of those that it stores."""
+        self.first = (self._first(0), self._first(1))
         """The block's first row and column."""
         self.origins = (self._origin(0), self._origin(1))
         """The thread's first row and column in the block."""
@@ -51,6 +53,13 @@ class Outputs:
         rest, row = self._divide(rest, rows // together)
         split, batch = self._divide(rest, batches)
         return batch, split, f.add(f.scaled(row, together), inside), column
+
+    def _first(self, side: int) -> Val:
+        own, plan = self.own[side], self.plan
+        if not plan.reaches(side):
+            return own
+        last = integer(plan.contraction.extents[1 + side] - plan.tile.block[side])
+        return scalars.select(self.f, scalars.compare(self.f, "lt", own, last), own, last)
 
     def _divide(self, value: Val, by: int) -> tuple[Val, Val]:
         if by == 1:

@@ -94,17 +94,19 @@ class Share:
         """The thread's runs: which of its lines, which of its terms."""
         return [(line, term) for term in range(self.terms) for line in range(self.lines)]
 
-    def exists(self, at: Val, step: Step) -> Val | None:
-        """Whether the term at a place is one of the step's; None where all are. If the other operand has zeros for
-        those that are not, it is enough that there is such a term: what zeros do is seen to at the end (rule 8)."""
-        if not self.plan.ragged:
+    def exists(self, at: Val, step: Step, ahead: int = 0) -> Val | None:
+        """Whether the term so many places ahead of another is one of the step's; None where all are. If panels end with
+        a step, or the other operand has zeros for terms that are not, it is enough that there is such a term: what
+        zeros do is seen to at the end (rule 8)."""
+        plan, f = self.plan, self.f
+        if not plan.ragged:
             return None
-        contraction, other = self.plan.contraction, 1 - self.side
-        if contraction.absent_in != other:
-            return scalars.compare(self.f, "lt", at, step.limit)
-        if self.plan.last_panel % self.plan.tile.depth == 0:
+        contraction, other = plan.contraction, 1 - self.side
+        if contraction.absent_in != other and not plan.in_steps:
+            return scalars.compare(f, "lt", f.add(at, integer(ahead, I32)), step.limit)
+        if plan.last_panel % plan.tile.depth == 0:
             return None
-        return scalars.compare(self.f, "lt", at, integer(contraction.extents[3], I32))
+        return scalars.compare(f, "lt", at, integer(contraction.extents[3] - ahead, I32))
 
     def line_scope(self, line: Val, outer: Scope) -> Scope:
         """The scope of a line; those beyond the last stand for it, and what they give is never stored."""

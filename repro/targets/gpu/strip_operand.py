@@ -16,7 +16,7 @@ class StripOperand(Operand):
     """A step of rows of pixels. What a thread reads of them serves all taps."""
 
     def __init__(
-        self, body: GpuBody, plan: Plan, side: int, access: Access, groups: tuple[int, int], *, spare: bool = False
+        self, body: GpuBody, plan: Plan, side: int, access: Access, groups: tuple[int, int], *, spare: int = 0
     ) -> None:
         seen, found = plan.seen(side), strip(plan.contraction)
         assert found is not None

@@ -102,8 +102,14 @@ class Plan:
         return self.contraction.rows if side == 0 else self.contraction.columns
 
     def whole(self, side: int) -> bool:
-        """Whether the rows or columns fill their blocks."""
-        return self.contraction.extents[1 + side] % self.tile.block[side] == 0
+        """Whether all of a block's rows or columns exist."""
+        return self.contraction.extents[1 + side] % self.tile.block[side] == 0 or self.reaches(side)
+
+    def reaches(self, side: int) -> bool:
+        """Whether the last block of rows or columns reaches back over its neighbour's, and leaves storing those to it:
+        where there is a neighbour, and blocks store results, not totals of panels."""
+        extent, block = self.contraction.extents[1 + side], self.tile.block[side]
+        return self.splits == 1 and extent > block and extent % block != 0
 
     @property
     def chunk(self) -> int:
@@ -135,8 +141,12 @@ class Plan:
     @property
     def ragged(self) -> bool:
         """Whether some step holds fewer than `depth` terms."""
-        terms, depth = self.contraction.extents[3], self.tile.depth
-        return terms % depth != 0 or (self.panels > 1 and self.panel % depth != 0)
+        return self.contraction.extents[3] % self.tile.depth != 0 or not self.in_steps
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether every panel but the last one is whole steps."""
+        return self.panels == 1 or self.panel % self.tile.depth == 0
 
     @property
     def panel_steps(self) -> int:

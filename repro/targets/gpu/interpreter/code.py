@@ -267,7 +267,7 @@ class _Decoder(Operands):
         return run
 
     def _copy(self, instruction: Instruction) -> Closure:
-        """cp.async of 4, 8 or 16 bytes, its groups, and waiting for them."""
+        """cp.async, its groups, and waiting for them."""
         words = tuple(word for word in instruction.words if word not in _CACHING)
         match words:
             case ("cp", "async", "commit_group"):
@@ -285,18 +285,23 @@ class _Decoder(Operands):
         raise self.unknown(instruction)
 
     def _begin_copy(self, instruction: Instruction) -> Closure:
+        """Of 4, 8 or 16 bytes: of all, of so many, or of none where a predicate says that the source is ignored."""
         target, origin = (self.address(each, instruction) for each in instruction.operands[:2])
         size, *more = instruction.operands[2:]
-        if not isinstance(size, Immediate) or size.value not in (4, 8, 16) or len(more) > 1:
+        sizes = (16,) if "cg" in instruction.words else (4, 8, 16)
+        if not isinstance(size, Immediate) or size.value not in sizes or len(more) > 1:
             raise self.unknown(instruction)
         count = size.value // 4
         self.granules["shared"] = min(self.granules["shared"], 4)
-        given = self.raw(more[0], 32, instruction) if more else None
+        ignores = bool(more) and isinstance(more[0], Register) and more[0].bits == 1
+        given = self.raw(more[0], 1 if ignores else 32, instruction) if more else None
 
         def run(group: Group) -> None:
             to, threads = group.address(*target), group.threads
             source = np.broadcast_to(group.address(*origin), (threads.count,))
             some = None if given is None else np.broadcast_to(group.r[given], (threads.count,))
+            if ignores and some is not None:
+                some = np.where(some, np.uint32(0), np.uint32(4 * count))
             group.run.begin_copy(to, source, count, some, threads)
 
         return run

@@ -289,9 +289,11 @@ class SharedMemory:
             )
 
     def copy(self, addresses: Array, values: list[Array], threads: Threads) -> None:
-        """Begin a cp.async of 4-byte words: they are there when their thread has waited for their group."""
+        """Begin a cp.async of 4-byte words: they are there when their thread has waited for their group, and may be
+        written from now on."""
         offsets = self._offsets(addresses, 4 * len(values), threads)
         self._check_pending(offsets, 4 * len(values), threads, "copies to")
+        _note(self._ledger, offsets, 4 * len(values), self.granule, threads, True, "shared memory")
         self._pending[self._granules(offsets, 4 * len(values))] = 1
         self._copies.append(_Copy(threads, offsets, values, self._groups[threads.lanes]))
 

@@ -70,7 +70,11 @@ class Run:
                 self.store(found, inside, values, size, threads)
 
     def begin_copy(self, to: Array, source: Array, count: int, given: Array | None, threads: Threads) -> None:
-        """cp.async of `count` words, of which the first `given` bytes are read and the others are zero."""
+        """cp.async of `count` words, of which the first `given` bytes are read and the others are zero. The address is
+        aligned to all of them, read or not."""
+        if count > 1 and (source & np.uint64(4 * count - 1)).any():
+            position = int(np.flatnonzero(source & np.uint64(4 * count - 1))[0])
+            raise FaultError(f"a cp.async of {4 * count} bytes by {threads.name(position)} is not aligned")
         if given is None or (given == 4 * count).all():
             values = self.memory.load(source, 4, count, threads, cached=True)
         else:
