@@ -79,8 +79,8 @@ def _candidates(nest: Nest, expressions: tuple[Expr, ...]) -> list[tuple[Axis, A
 
 
 def _drop_unit_axes(nest: Nest) -> Nest:
+    """Without axes of one value, of the nest and of its reductions: where one is read, it is 0."""
     kept = tuple(axis for axis in nest.axes if axis.extent != 1)  # an extent of 0 stays: such a nest does nothing
-    unit = frozenset(axis for axis in nest.axes if axis.extent == 1)
     serial = sum(axis.extent != 1 for axis in nest.axes[: nest.serial])
     memo: dict[Expr, Expr] = {}
 
@@ -94,7 +94,7 @@ def _drop_unit_axes(nest: Nest) -> Nest:
             long = tuple(axis for axis in axes if axis.extent > 1) or axes[-1:]
             made: Expr = Reduce(expr.dtype, (combiner, order, long, present), children)
         elif isinstance(expr, Axis):
-            made = ix.number(0) if expr in unit else expr
+            made = ix.number(0) if expr.extent == 1 else expr
         else:
             made = expr if children == expr.children else type(expr)(expr.dtype, expr.fields, children)
         memo[expr] = made

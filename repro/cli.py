@@ -1,7 +1,7 @@
 """The command line: words in, one function of `repro.driver` per command, tables and an exit code out.
 
-Exit codes: 0 good; 1 a mismatch was found; 2 wrong use or unreadable input; 3 incomplete (something required
-did not run); 4 an internal error of ours, with a file to attach to a report; 130 ended by Ctrl-C (`train`: with a
+Exit codes: 0 good; 1 a mismatch was found; 2 wrong use, unreadable input or a system that refuses; 3 incomplete
+(something required did not run); 4 an internal error of ours, with a file to attach to a report; 130 ended by Ctrl-C (`train`: with a
 checkpoint).
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
+import io
 import json
 import logging
 import os
@@ -17,7 +19,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -29,6 +31,28 @@ from repro.progress import DelayedProgress
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, io.StringIO())
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of our output has gone: nothing is left to say to it
+        _discard(sys.stdout)
+    except OSError as error:
+        _discard(sys.stdout)
+        with contextlib.suppress(OSError):
+            tables.show_error(tables.console(stderr=True), _refused(error))
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+        return EXIT_USAGE
+    _discard(sys.stderr)
+    return EXIT_USAGE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run one command; returns the exit code. Raises OSError where output cannot be written."""
     errors = tables.console(stderr=True)
     try:
         options = parser().parse_args(arguments)
@@ -40,13 +64,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tables.line(errors, "interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone: nothing is left to say to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except MemoryError as error:
+        next_step = "bind smaller dimensions, build with --memory-budget, or run where there is more"
+        tables.show_error(errors, ReproError("there is too little memory", found=str(error), next=next_step))
         return EXIT_USAGE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except Exception as error:  # the last line of defence: no traceback reaches a user
+        if isinstance(error, OSError) and error.errno in _REFUSED:
+            raise
         return _internal_error(errors, error, arguments)
+
+
+_REFUSED = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+) | {errno.EPIPE, errno.EAGAIN}
+"""What no fault of ours makes a system answer: a disk is full, say, or nobody reads."""
+
+
+def _refused(error: OSError) -> ReproError:
+    where = "" if error.filename is None else f"{error.filename}: "
+    return ReproError("the system refuses what this command needs", found=f"{where}{error.strerror}")
+
+
+def _discard(stream: TextIO) -> None:
+    """What is still to be written goes nowhere, so that the interpreter does not complain of it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _internal_error(errors: Console, error: Exception, arguments: Sequence[str] | None) -> int:
@@ -201,14 +245,14 @@ def verify(options: argparse.Namespace) -> int:
         (options.junit, report.junit),
         (options.sarif, lambda: report.sarif(driver.version())),
     )
-    for path, form in forms:
-        if path is not None:
-            driver.write_text(path, form())
     out = tables.console()
     tables.show_report(out, report)
     tables.line(out, f"artifact {report.artifact}")
     tables.line(out, f"graph    {report.graph}")
     tables.line(out, report.summary, "bold green" if report.exit_code == EXIT_GOOD else "bold red")
+    for path, form in forms:  # last: where one cannot be written, what was found has been told
+        if path is not None:
+            driver.write_text(path, form())
     return report.exit_code
 
 

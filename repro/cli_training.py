@@ -107,7 +107,9 @@ def train(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(result, indent=2) + "\n")
     else:
         out = tables.console()
-        rows = {"step": done.step, "epochs finished": done.epoch, "loss": done.loss}
+        rows: dict[str, object] = {"step": done.step, "epochs finished": done.epoch}
+        if done.loss is not None:  # a run that is resumed at its end makes no step
+            rows["loss"] = done.loss
         rows |= {f"validation {name}": value for name, value in measured.items()}
         tables.show_mapping(out, "interrupted" if done.interrupted else "trained", rows)
         tables.line(out, f"checkpoint {done.checkpoint}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +19,16 @@ WIDTH_OF_A_PIPE = 160
 STYLES = {Status.GOOD: "green", Status.MISMATCH: "bold red", Status.NOT_RUN: "yellow"}
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Left to the command line, which has an exit code for it: rich's is that of a mismatch."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def console(stderr: bool = False) -> Console:
-    made = Console(stderr=stderr, highlight=False, emoji=False)
+    made = _Console(stderr=stderr, highlight=False, emoji=False)
     if not made.is_terminal:
-        made = Console(stderr=stderr, highlight=False, emoji=False, width=WIDTH_OF_A_PIPE)
+        made = _Console(stderr=stderr, highlight=False, emoji=False, width=WIDTH_OF_A_PIPE)
     return made
 
 

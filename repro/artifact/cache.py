@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from repro.artifact.canonical import encode, sha256
+from repro.errors import ReproError
 
 log = logging.getLogger("repro.cache")
 
@@ -106,10 +107,14 @@ class Cache:
         return Usage(self.folder, len(sizes), sum(sizes), self.limit)
 
     def clear(self) -> Usage:
-        """Remove every entry; the usage from before."""
+        """Remove every entry; the usage from before. Raises ReproError if one cannot be removed."""
         before = self.usage()
-        for format_folder in self.folder.glob(_FORMATS):
-            shutil.rmtree(format_folder, ignore_errors=True)
+        try:
+            for format_folder in self.folder.glob(_FORMATS):
+                shutil.rmtree(format_folder)
+        except OSError as error:
+            found = f"{error.filename or self.folder}: {error.strerror}"
+            raise ReproError("the build cache cannot be cleared", found=found) from error
         return before
 
     def _path(self, key: Key) -> Path:

@@ -37,6 +37,38 @@ def write_file(path: Path, data: Bytes, mode: int) -> None:
     sync_folder(path.parent)
 
 
+class Appending:
+    """A file that lines are added to. What the system refuses is a ReproError, which names `what`."""
+
+    def __init__(self, path: Path, kept: Bytes, what: str) -> None:
+        """Begin with what is kept of an earlier one."""
+        self._path, self._what = path, what
+        with self._told():
+            write_file(path, kept, READ_WRITE)
+            self._file = path.open("ab")
+
+    def write(self, data: bytes) -> None:
+        with self._told():
+            self._file.write(data)
+
+    def sync(self) -> None:
+        """Make everything so far last."""
+        with self._told():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        with self._told():
+            self._file.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ReproError(f"{self._what} cannot be written", found=f"{self._path}: {error.strerror}") from error
+
+
 def write_new(path: Path, data: Bytes, mode: int) -> None:
     """Write a file in a folder that nobody sees yet (`replaced_folder`), for `sync_all` to sync with the others."""
     with path.open("xb") as file:

@@ -88,6 +88,8 @@ class _Pool:
 
     def _drive(self) -> None:
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
+        # Ctrl-C is for the parent, which then closes a worker's stdin. The worker inherits what this thread blocks.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError:  # an interpreter that this system cannot start by itself, as under qemu-user
@@ -126,16 +128,18 @@ def _ask(to: BinaryIO | Any, back: BinaryIO | Any, name: str, job: tuple[Any, ..
 def serve() -> None:
     """A worker: jobs in on stdin, results out on stdout, until stdin ends."""
     out = os.fdopen(os.dup(1), "wb")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which then closes our stdin
     os.dup2(2, 1)  # what anything prints goes to stderr, not between the results
     while True:
         try:
             name, job = pickle.load(sys.stdin.buffer)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):  # the parent has ended, perhaps within a job's text
             return
         try:
             result: tuple[bool, Any] = (True, apply(name, job))
         except Exception as error:  # travels back to the caller
             result = (False, error)
-        pickle.dump(result, out)
-        out.flush()
+        try:
+            pickle.dump(result, out)
+            out.flush()
+        except BrokenPipeError:  # nobody waits for it any more
+            os._exit(1)

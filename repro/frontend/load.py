@@ -93,7 +93,7 @@ def _read(path: Path) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise ReproError("the model is not a file", found=f"'{path}'", expected="an .onnx file")
             _check_file_size(status.st_size)
-            content = file.read(MAX_MODEL_BYTES + 1)
+            content = file.read(status.st_size + 1)  # memory for the file, not for the largest there may be
             _check_file_size(len(content))
             return content
     except OSError as error:

@@ -93,7 +93,7 @@ def _text(value: bool | int | float | str | tuple[str, ...] | tuple[float, ...])
 
 def _value(name: str, kind: Any, given: Any) -> Any:
     """A value of the field's type, from one or from its text."""
-    wanted = str(kind).replace("<class '", "").replace("'>", "")
+    wanted = str(kind)
     try:
         if "bool" in wanted:
             return {"true": True, "false": False, True: True, False: False}[given]
@@ -104,8 +104,17 @@ def _value(name: str, kind: Any, given: Any) -> Any:
         if "int" in wanted:
             return int(given, 0) if isinstance(given, str) else _whole(given)
     except (KeyError, TypeError, ValueError):
-        raise ReproError(f"option {name} has no such value", found=repr(given), expected=wanted) from None
+        raise ReproError(f"option {name} has no such value", found=repr(given), expected=_in_words(wanted)) from None
     return str(given)
+
+
+def _in_words(kind: str) -> str:
+    """What a field takes, for people."""
+    if "bool" in kind:
+        return "true or false"
+    if "tuple" in kind:
+        return "numbers with commas between them"
+    return "a number" if "float" in kind else "an integer"
 
 
 def _several(given: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:

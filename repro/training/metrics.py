@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,11 +19,7 @@ class MetricsWriter:
 
     def __init__(self, path: Path, step: int, resumed: bool) -> None:
         kept = _kept(path, step) if resumed and path.exists() else b""
-        try:
-            files.write_file(path, kept, files.READ_WRITE)
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise ReproError("the metrics cannot be written", found=f"{path}: {error.strerror}") from error
+        self._file = files.Appending(path, kept, "the metrics")
 
     def step(self, step: int, epoch: int, loss: float) -> None:
         self._add({"step": step, "epoch": epoch, "loss": _number(loss)})
@@ -33,11 +28,10 @@ class MetricsWriter:
         self._add({"step": step, "validation": {name: _number(value) for name, value in found.items()}})
 
     def _add(self, document: Mapping[str, object]) -> None:
-        self._file.write(json.dumps(document, allow_nan=False) + "\n")
+        self._file.write(json.dumps(document, allow_nan=False).encode() + b"\n")
 
     def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._file.sync()
 
     def close(self) -> None:
         self._file.close()

@@ -10,7 +10,6 @@ of the state, and a digest of each node's value, whose rows the first line names
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -157,11 +156,7 @@ class TraceWriter:
         self.detail, self.threads = detail, threads
         kept = _kept(path, header, step) if resumed and path.exists() else None
         lines = (encode(header),) if kept is None else kept
-        try:
-            files.write_file(path, b"\n".join(lines) + b"\n", files.READ_WRITE)
-            self._file = path.open("ab")
-        except OSError as error:
-            raise ReproError("the trace cannot be written", found=f"{path}: {error.strerror}") from error
+        self._file = files.Appending(path, b"\n".join(lines) + b"\n", "the trace")
         self._previous = line_digest(lines[-1])
 
     def add(
@@ -192,8 +187,7 @@ class TraceWriter:
         self._previous = line_digest(line)
 
     def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._file.sync()
 
     def close(self) -> None:
         self._file.close()

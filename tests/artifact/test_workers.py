@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import json
 import os
+import pickle
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -47,3 +52,26 @@ def test_without_workers_the_caller_does_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.executable", __file__)  # no program
     results = workers.parallel_map("tests.artifact.test_workers:square", [(n + 20,) for n in range(40)], lambda _: None)
     assert results == [((n + 20) ** 2, os.getpid()) for n in range(40)]
+
+
+def interruptible() -> bool:
+    return signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_an_interrupt_is_for_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a worker's first instruction on, and of this process no thread but the workers' own is deaf to it."""
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    assert not any(workers.parallel_map("tests.artifact.test_workers:interruptible", [()] * 40, lambda _: None))
+    assert interruptible()
+
+
+def test_a_worker_that_nobody_waits_for_ends_quietly() -> None:
+    command = [sys.executable, "-c", workers._START, json.dumps(sys.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        worker.stdout.close()
+        worker.stdin.write(pickle.dumps(("math:sqrt", (4.0,))))
+        worker.stdin.close()
+        assert worker.stderr.read() == b""

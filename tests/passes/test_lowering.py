@@ -18,7 +18,20 @@ from repro.errors import InternalError
 from repro.ir.graph import Graph, argument
 from repro.ir.program import TEMPORARY, Buffer, Call
 from repro.ir.types import F32, I64, TensorType
-from repro.ops import add, broadcast, elementwise, fill, gather, matmul, maximum, reshape, scatter, transpose
+from repro.ops import (
+    add,
+    broadcast,
+    elementwise,
+    fill,
+    gather,
+    iota,
+    matmul,
+    maximum,
+    reduce_axes,
+    reshape,
+    scatter,
+    transpose,
+)
 from repro.targets import cpu, interpreter
 from tests.running import run_on_cpu
 
@@ -95,3 +108,13 @@ def test_a_scatter_of_nothing_changes_nothing() -> None:
     machine = cpu.best_machine()
     assert machine is not None
     assert run_on_cpu(graph, arrays, (), machine)[0].tobytes() == arrays[0].tobytes()
+
+
+@pytest.mark.parametrize("combiner", ["add", "argmax"])
+def test_an_axis_of_one_value_that_a_sum_leaves_out_is_zero(combiner: str) -> None:
+    """A kernel reads no axis that neither it nor its reductions have, as the places of a tensor did here."""
+    graph = Graph((), (reduce_axes(combiner, iota((1, 3), 0), (0, 1)),))
+    program = pipeline.run(graph).program
+    for kernel in program.kernels:
+        assert all(store.value.free <= frozenset(kernel.axes) for store in kernel.stores)
+    assert interpreter.run(program, [])[0].tolist() == [0]

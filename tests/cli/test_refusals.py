@@ -1,0 +1,128 @@
+"""What the system refuses a command is told in the project's own words, and is no mismatch and no fault of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from io import TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+import repro
+from repro import __main__ as entry
+from repro import cli, driver
+from repro.artifact import files
+from repro.artifact.cache import key
+from repro.artifact.layout import write
+from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE, ReproError
+from tests.artifact.sample import sample_artifact
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> str:
+    write(sample_artifact(), tmp_path / "a.repro")
+    return str(tmp_path / "a.repro")
+
+
+@needs_full
+@pytest.mark.parametrize("words", [["inspect", "ARTIFACT"], ["inspect", "ARTIFACT", "--json"], ["cache", "--json"]])
+def test_a_full_disk_behind_the_output(words: Sequence[str], sample: str, monkeypatch: pytest.MonkeyPatch, capsys):
+    """Few bytes are refused only when they are flushed."""
+    with FULL.open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert cli.main([sample if word == "ARTIFACT" else word for word in words]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert os.strerror(errno.ENOSPC) in error
+    assert "internal" not in error
+
+
+@needs_full
+def test_a_full_disk_behind_the_errors(monkeypatch: pytest.MonkeyPatch):
+    with FULL.open("w") as out:
+        monkeypatch.setattr(sys, "stderr", out)
+        assert cli.main(["inspect", "missing.json"]) == EXIT_USAGE
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["inspect", "--json"]], ids=" ".join)
+def test_a_reader_that_has_gone_is_no_mismatch(
+    words: Sequence[str], sample: str, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    back, to = os.pipe()
+    os.close(back)
+    with TextIOWrapper(os.fdopen(to, "wb")) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert cli.main([*words, sample]) == EXIT_USAGE
+    assert not capsys.readouterr().err
+
+
+def test_no_output_at_all(sample: str, monkeypatch: pytest.MonkeyPatch):
+    """As a shell's `>&-` leaves it."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(["inspect", sample, "--json"]) == EXIT_GOOD
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))], ids=repr)
+def test_what_runs_out_is_no_fault_of_ours(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys):
+    def out_of(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(driver, "inspect", out_of)
+    assert cli.main(["inspect", "x"]) == EXIT_USAGE
+    assert capsys.readouterr().err.startswith("error: the")
+
+
+class _Stopping:
+    """Ctrl-C as the command line is loaded."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        if name == "repro.cli":
+            raise KeyboardInterrupt
+        return None
+
+
+def test_an_interrupt_while_the_command_line_is_loaded(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setattr(sys, "meta_path", [_Stopping(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "repro.cli")
+    monkeypatch.delattr(repro, "cli")
+    assert entry.main() == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_cache_that_cannot_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path))
+    found = driver.default_cache()
+    assert found is not None
+    found.put(key("code", a="b"), b"1234")
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    assert cli.main(["cache", "clear"]) == EXIT_USAGE
+    told = capsys.readouterr()
+    assert "removed" not in told.out
+    assert str(tmp_path) in told.err
+
+
+def test_a_file_that_is_added_to_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of a trace and of metrics: lines that fit no more."""
+    made = files.Appending(tmp_path / "trace", b"first\n", "the trace")
+    made.write(b"second\n")
+    made.sync()
+    assert (tmp_path / "trace").read_bytes() == b"first\nsecond\n"
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ReproError, match="the trace cannot be written") as told:
+        made.sync()
+    assert str(tmp_path / "trace") in str(told.value)
+    made.close()
