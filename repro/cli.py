@@ -1,8 +1,8 @@
 """The command line: words in, one function of `repro.driver` per command, tables and an exit code out.
 
 Exit codes: 0 good; 1 a mismatch was found; 2 wrong use, unreadable input or a system that refuses; 3 incomplete
-(something required did not run); 4 an internal error of ours, with a file to attach to a report; 130 ended by Ctrl-C (`train`: with a
-checkpoint).
+(something required did not run); 4 an internal error of ours, with a file to attach to a report; 130 ended by Ctrl-C
+(`train`: with a checkpoint).
 """
 
 from __future__ import annotations
