@@ -179,7 +179,9 @@ def linear(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
 
 
 def delinear(offset: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
-    """The multi-index of a row-major offset that lies inside the shape."""
+    """The multi-index of a row-major offset that lies inside the shape; zeros where that has no elements to read."""
+    if 0 in shape:
+        return (number(0),) * len(shape)
     indices, step = list[Expr](), 1
     for position, extent in reversed(list(enumerate(shape))):
         quotient = floordiv(offset, step)

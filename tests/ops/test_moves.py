@@ -234,6 +234,11 @@ def test_empty_extents() -> None:
     assert found.shape == (0, 4, 5)
     (found,) = run_model(*model(Case("Range", 11, [], (i64(5)[0], i64(5)[0], i64(1)[0]), {}, (INT64,))))
     assert found.shape == (0,)
+    places = np.zeros((4, 0), np.int64)
+    (found,) = run_model(
+        *model(Case("ScatterElements", 18, [X[0], places, places.astype(np.float32)], (), {"axis": 1}))
+    )
+    np.testing.assert_array_equal(found, X[0])
 
 
 BAD = [
