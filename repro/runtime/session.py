@@ -16,6 +16,7 @@ from repro.runtime.buffers import Buffers, aligned
 from repro.runtime.crew import Crew
 from repro.runtime.threads import Pool
 from repro.targets.cpu import Code
+from repro.targets.llvm.pieces import TAKEN_BYTES
 from repro.targets.llvm.program import (
     BUFFERS,
     CONTEXT_BYTES,
@@ -46,8 +47,9 @@ class CpuExecutable:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads
         self.buffers = Buffers(program)
-        stride = -(-scratch // 64) * 64
-        self._scratch = aligned(max(stride, 64) * threads)
+        stride = max(-(-scratch // 64) * 64, TAKEN_BYTES)
+        self._scratch = aligned(stride * threads)
+        self._scratch.reshape(threads, -1)[:, :TAKEN_BYTES] = 0
         self._context = aligned(CONTEXT_BYTES)
         self._context[:] = 0
         self._address = ctypes.c_void_p(self._context.ctypes.data)

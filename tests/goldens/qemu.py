@@ -57,6 +57,7 @@ int main(int argc, char **argv) {
     if (argc != 4) return 2;
     threads = atoi(argv[3]);
     char *image = aligned_alloc(64, %(image)lu), *scratch = aligned_alloc(64, %(stride)lu * threads);
+    memset(scratch, 0, %(stride)lu * threads);
     void *table[%(count)d];
     FILE *in = fopen(argv[1], "rb");
     if (!in || fread(image, 1, %(image)lu, in) != %(image)lu) return 3;

@@ -11,7 +11,7 @@ from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.machines import Machine
-from repro.targets.llvm import crew, toolchain
+from repro.targets.llvm import crew, pieces, toolchain
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import program as programs
 
@@ -28,9 +28,11 @@ def compile_program(program: Program, schedules: Sequence[Schedule], machine: Ma
 
 
 def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
-    """Private bytes that each thread needs: for what is local to a block of rows, then for the kernel that it runs."""
+    """Private bytes that each thread needs: what it has taken of its share, what is local to a block of rows, and what
+    the kernel needs that it runs."""
     pairs = zip(program.kernels, schedules, strict=True)
-    return program.local_bytes + max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
+    most = max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
+    return pieces.TAKEN_BYTES + program.local_bytes + most
 
 
 class Code:

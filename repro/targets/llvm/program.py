@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from repro.ir.program import LOCAL, Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
-from repro.ir.work import operations
+from repro.ir.work import instructions, operations
 from repro.machines import Machine
 from repro.targets.llvm import kernel as kernels
+from repro.targets.llvm import pieces
 from repro.targets.llvm.meetings import Meetings, Place
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.waiting import DECLARED, SPINS, waiting
@@ -72,7 +73,7 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     ends = _once(f, program, schedules)
     steps = (_Profiled if profile else _Steps)(f, program, schedules)
     steps.whole()
-    _finish(f, [*ends, f.block], "i32", leave)
+    _finish(f, [*ends, f.block], "i32", f"store <16 x i64> zeroinitializer, ptr %own, align 64\n  {leave}")
     body = [f"define i32 @{SYMBOL}({_PARAMETERS}) {machine.attributes} {{", "entry:", *f.entry, *f.lines, "}"]
     parts = [line for part in steps.parts for line in part.definition(machine)]
     declared = dict.fromkeys([*f.declared, *(line for part in steps.parts for line in part.f.declared)])
@@ -89,7 +90,8 @@ def _addresses(f: Function, program: Program) -> None:
     f.line(f"%scratchbase = load ptr, ptr {_field(f, SCRATCH)}")
     f.line(f"%stride = load i64, ptr {_field(f, SCRATCH_STRIDE)}")
     f.line("%mine = mul i64 %stride, %thread")
-    f.line("%local = getelementptr i8, ptr %scratchbase, i64 %mine")
+    f.line("%own = getelementptr i8, ptr %scratchbase, i64 %mine")
+    f.line(f"%local = getelementptr i8, ptr %own, i64 {pieces.TAKEN_BYTES}")
     f.line(f"%scratch = getelementptr i8, ptr %local, i64 {program.local_bytes}")
 
 
@@ -144,6 +146,10 @@ class _Steps:
         self.parts: list[_Part] = []
         """The functions of long sequences, those inside others first."""
         self.meetings = Meetings(program, schedules)
+        self.calls = 0
+        """How many calls have been written, as `repro.ir.program.walk` meets them."""
+        kernel_schedules = zip(program.kernels, schedules, strict=True)
+        self.items = [kernels.work_items(*each) for each in kernel_schedules]
 
     def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
         write = self.here if len(steps) <= STEPS_OF_A_FUNCTION else self.apart
@@ -164,11 +170,14 @@ class _Steps:
         self.unless_stopped(f"call i1 @{part.name}({arguments})")
 
     def here(self, steps: Sequence[Step], counters: list[Val]) -> None:
+        stretch: list[tuple[Call, Place]] = []
         for step, place in zip(steps, self.meetings.places(steps), strict=True):
             match step:
                 case Call():
-                    self.call(step, counters, place)
+                    stretch.append((step, place))
                     if place.meets:
+                        self.stretch(stretch, counters)
+                        stretch.clear()
                         self.barrier()
                 case CountedLoop():
                     self.counted_loop(step, counters)
@@ -184,6 +193,48 @@ class _Steps:
 
     def whole(self) -> None:
         self.run(self.program.steps, [])
+
+    def stretch(self, calls: Sequence[tuple[Call, Place]], counters: list[Val]) -> None:
+        """Calls between which threads do not meet: first those in which each thread has a share of its own, then those
+        of which a thread that is done takes pieces of others' shares."""
+        shared: list[pieces.Shared] = []
+        for call, place in calls:
+            size = self.piece(call)
+            if place.rows is not None or size == self.items[call.kernel]:
+                self.call(call, counters, place)
+                continue
+            items, run = self.items[call.kernel], self.unless_asked(call, counters, self.calls)
+            shared.append(pieces.Shared(items, size, min(items, self.between_stops(call)), run))
+            self.calls += 1
+        self.shared(shared)
+
+    def shared(self, calls: Sequence[pieces.Shared]) -> None:
+        if calls:
+            pieces.emit(self.f, _field(self.f, GENERATION), calls)
+
+    def piece(self, call: Call) -> int:
+        """Items of a piece of a call; all of them where it is better not shared out by pieces."""
+        kernel, chosen = self.program.kernels[call.kernel], self.schedules[call.kernel]
+        items = self.items[call.kernel]
+        if chosen.tile is not None and chosen.tile.row_items:
+            return items  # a thread's rows are run as one block
+        return pieces.piece(items, instructions(kernel, chosen))
+
+    def between_stops(self, call: Call) -> int:
+        """Items of a call that are run without a look at the stop flag."""
+        work = operations(self.program.kernels[call.kernel])
+        return max(1, self.items[call.kernel] * OPERATIONS_BETWEEN_STOPS // max(1, work))
+
+    def unless_asked(self, call: Call, counters: list[Val], number: int) -> Callable[[Val, Val], None]:
+        """The code of some items of a call, unless somebody has asked the run to stop."""
+
+        def invoke(begin: Val, end: Val) -> None:
+            self.f.when(self._going(), lambda: self.invoke(call, counters, begin, end, number))
+
+        def always(begin: Val, end: Val) -> None:
+            self.invoke(call, counters, begin, end, number)
+
+        return always if self.committing else invoke
 
     def body(self, step: CountedLoop | While, counters: list[Val], counter: Val) -> tuple[()]:
         self.run(step.body, [*counters, counter])
@@ -219,44 +270,47 @@ class _Steps:
     def call(self, step: Call, counters: list[Val], place: Place) -> None:
         """This thread's share of a call; with a look at the stop flag if it has not met the others before, and where
         the call may take long, between parts of it."""
-        f, kernel = self.f, self.program.kernels[step.kernel]
-        items = kernels.work_items(kernel, self.schedules[step.kernel])
+        f, items, number = self.f, self.items[step.kernel], self.calls
+        self.calls += 1
         begin, end = self._shares(items if place.rows is None else place.rows)
         if place.rows is not None:
             begin, end = f.scaled(begin, items // place.rows), f.scaled(end, items // place.rows)
-        part = max(1, items * OPERATIONS_BETWEEN_STOPS // max(1, operations(kernel)))
+        part = self.between_stops(step)
         if part >= items or self.committing:
             some = f.let(f"icmp slt i64 {begin.text}, {end.text}", BOOL)
             if place.goes_on and not self.committing:
                 some = f.let(f"and i1 {some.text}, {self._going().text}", BOOL)
-            f.when(some, lambda: self.invoke(step, counters, begin, end))
-        else:
-            f.loop(begin, end, part, (), lambda at, _: self.part(step, counters, at, part, end))
+            f.when(some, lambda: self.invoke(step, counters, begin, end, number))
+            return
+        run = self.unless_asked(step, counters, number)
+        f.loop(begin, end, part, (), lambda at, _: self.part(run, at, part, end))
 
-    def part(self, step: Call, counters: list[Val], begin: Val, size: int, end: Val) -> tuple[()]:
+    def part(self, run: Callable[[Val, Val], None], begin: Val, size: int, end: Val) -> tuple[()]:
         f = self.f
         after = f.let(f"add i64 {begin.text}, {size}", I64)
         beyond = f.let(f"icmp sgt i64 {after.text}, {end.text}", BOOL)
         stop = f.let(f"select i1 {beyond.text}, i64 {end.text}, i64 {after.text}", I64)
-        f.when(self._going(), lambda: self.invoke(step, counters, begin, stop))
+        run(begin, stop)
         return ()
 
     def row_blocks(self, step: RowBlocks, counters: list[Val]) -> None:
-        """This thread's share of the blocks, each from its first call to its last."""
-        begin, end = self._shares(step.count)
-        self.f.loop(begin, end, 1, (), lambda at, _: self.row_block(step, counters, at))
+        """Blocks by pieces, each block from its first call to its last."""
+        work = sum(instructions(self.program.kernels[call.kernel], self.schedules[call.kernel]) for call in step.body)
+
+        def blocks(begin: Val, end: Val) -> None:
+            self.f.loop(begin, end, 1, (), lambda at, _: self.row_block(step, counters, at))
+
+        size = pieces.piece(step.count, step.count * work)
+        self.shared([pieces.Shared(step.count, size, step.count, blocks)])
+        self.calls += len(step.body)
 
     def row_block(self, step: RowBlocks, counters: list[Val], at: Val) -> tuple[()]:
         self.f.when(self._going(), lambda: self.block_calls(step, [*counters, *self._digits(at, step.extents)]))
         return ()
 
     def block_calls(self, step: RowBlocks, counters: list[Val]) -> None:
-        for call in step.body:
-            self.block_call(call, counters)
-
-    def block_call(self, call: Call, counters: list[Val]) -> None:
-        items = kernels.work_items(self.program.kernels[call.kernel], self.schedules[call.kernel])
-        self.invoke(call, counters, integer(0), integer(items))
+        for number, call in enumerate(step.body, self.calls):
+            self.invoke(call, counters, integer(0), integer(self.items[call.kernel]), number)
 
     def _digits(self, index: Val, extents: Sequence[int]) -> list[Val]:
         """An index as digits, row-major."""
@@ -271,7 +325,8 @@ class _Steps:
         flag = self.f.let(f"load atomic i32, ptr {_field(self.f, STOP)} monotonic, align 4", I64)
         return self.f.let(f"icmp eq i32 {flag.text}, 0", BOOL)
 
-    def invoke(self, step: Call, counters: list[Val], begin: Val, end: Val) -> None:
+    def invoke(self, step: Call, counters: list[Val], begin: Val, end: Val, number: int) -> None:
+        """Some items of a call, of this number in the program."""
         f, kernel = self.f, self.program.kernels[step.kernel]
         buffers = [f"ptr {self.buffer(number)}" for number in step.buffers]
         scalars = [counters[depth].typed for depth in step.scalars]
@@ -284,15 +339,10 @@ class _Steps:
     def _shares(self, items: int) -> tuple[Val, Val]:
         """Where this thread's share of the items begins and ends."""
         following = self.f.let("add i64 %thread, 1", I64)
-        return self._share(items, Val("%thread", I64)), self._share(items, following)
-
-    def _share(self, items: int, thread: Val) -> Val:
-        """items * thread / threads, without overflow for any count of items below 2^48."""
-        product = self.f.let(f"mul i64 {thread.text}, {items}", I64)
-        return self.f.let(f"udiv i64 {product.text}, %threads", I64)
+        return pieces.share(self.f, items, Val("%thread", I64)), pieces.share(self.f, items, following)
 
     def barrier(self) -> None:
-        self.unless_stopped("call i1 @barrier(ptr %context, i64 %threads)")
+        self.unless_stopped("call i1 @barrier(ptr %context, i64 %threads, ptr %own)")
 
     def unless_stopped(self, call: str) -> None:
         """A call that says whether to stop, and what follows if not; a commit goes on whatever it says."""
@@ -350,7 +400,6 @@ class _Profiled(_Steps):
 
     def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
         super().__init__(f, program, schedules)
-        self.calls = 0
         self.times: dict[Function, str] = {}
         """Where each function has the clock's answer."""
 
@@ -359,18 +408,10 @@ class _Profiled(_Steps):
         super().whole()
         self.add(self.calls, begin)
 
-    def call(self, step: Call, counters: list[Val], place: Place) -> None:
-        self.counted(lambda: super(_Profiled, self).call(step, counters, place))
-
-    def block_call(self, call: Call, counters: list[Val]) -> None:
-        self.counted(lambda: super(_Profiled, self).block_call(call, counters))
-
-    def counted(self, emit_call: Callable[[], None]) -> None:
-        number = self.calls
-        self.calls += 1
-        begin = self.now()
-        emit_call()
-        self.add(number, begin)
+    def invoke(self, step: Call, counters: list[Val], begin: Val, end: Val, number: int) -> None:
+        start = self.now()
+        super().invoke(step, counters, begin, end, number)
+        self.add(number, start)
 
     def now(self) -> Val:
         """Nanoseconds of the thread's own time."""
@@ -405,7 +446,7 @@ def _barrier(machine: Machine) -> str:
     return f"""\
 {how.declared}
 {DECLARED}
-define internal i1 @barrier(ptr %context, i64 %threads) noinline {machine.attributes} {{
+define internal i1 @barrier(ptr %context, i64 %threads, ptr %own) noinline {machine.attributes} {{
 entry:
   %stop = getelementptr i8, ptr %context, i64 {STOP}
   %arrived = getelementptr i8, ptr %context, i64 {ARRIVED}
@@ -415,11 +456,17 @@ entry:
   %alone = icmp eq i64 %threads, 1
   br i1 %alone, label %single, label %meet
 single:
+  store i64 0, ptr %own
   %asked = load atomic i32, ptr %stop monotonic, align 4
   %halt = icmp ne i32 %asked, 0
   ret i1 %halt
 meet:
   %now = load atomic i32, ptr %generation acquire, align 4
+  %odd = and i32 %now, 1
+  %other = xor i32 %odd, 1
+  %line = mul i32 %other, 64
+  %unused = getelementptr i8, ptr %own, i32 %line
+  store atomic i64 0, ptr %unused monotonic, align 8
   %before = atomicrmw add ptr %arrived, i32 1 acq_rel
   %count = add i32 %before, 1
   %all = trunc i64 %threads to i32
