@@ -217,10 +217,10 @@ def _reader(
 ) -> tuple[Kernel, Expr]:
     """The contraction on the copy, and its load of that."""
     found = load(held.dtype, operand, offset)
-    store = kernel.stores[0]
-    (value,) = rewritten([store.value], {contraction.terms[1]: found})
+    values = rewritten([store.value for store in kernel.stores], {contraction.terms[1]: found})
+    stores = tuple(replace(store, value=value) for store, value in zip(kernel.stores, values, strict=True))
     buffers = tuple(held if position == operand else each for position, each in enumerate(kernel.buffers))
-    return replace(kernel, buffers=buffers, stores=(replace(store, value=value),)), found
+    return replace(kernel, buffers=buffers, stores=stores), found
 
 
 def _copy(

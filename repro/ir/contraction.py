@@ -115,11 +115,11 @@ def find(kernel: Kernel) -> Contraction | None:
     """The kernel as a contraction, or None where it is not one that tiles can run."""
     chains = [e for e in kernel.expressions if isinstance(e, Reduce) and isinstance(e.order, Chain)]
     others = [e for e in kernel.expressions if isinstance(e, Reduce) and not isinstance(e.order, Chain)]
-    if len(chains) != 1 or others or len(kernel.stores) != 1 or kernel.serial:
+    if len(chains) != 1 or others or not _in_one_place(kernel) or kernel.serial:
         return None
     reduce, store = chains[0], kernel.stores[0]
     order = reduce.order
-    if not isinstance(order, Chain) or store.when is not None or reduce in store.offset.children:
+    if not isinstance(order, Chain) or reduce in store.offset.children:
         return None
     a, b = _sides(reduce, kernel)
     rows = tuple(axis for axis in kernel.axes if axis in a.free and axis not in b.free)
@@ -133,6 +133,12 @@ def find(kernel: Kernel) -> Contraction | None:
             return None
         absent = 0 if over & set(rows) else 1
     return Contraction(reduce, order, (a, b), batch, rows, columns, absent)
+
+
+def _in_one_place(kernel: Kernel) -> bool:
+    """Whether all that it stores, one number or several for each output, lies at one offset of several buffers."""
+    offsets = {store.offset for store in kernel.stores}
+    return len(offsets) == 1 and all(store.when is None for store in kernel.stores)
 
 
 def _sides(reduce: Reduce, kernel: Kernel) -> tuple[Expr, Expr]:

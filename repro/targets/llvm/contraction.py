@@ -47,10 +47,15 @@ class Item(Chains):
     def emit(self) -> None:
         self.panels()
 
+    @property
+    def values(self) -> list[Expr]:
+        """What is stored for each output."""
+        return [store.value for store in self.kernel.stores]
+
     def panels(self) -> Val:
         """All panels, one after another; whether every term that a blank might meet is finite."""
         shape, f = self.shape, self.f
-        self.body.hoist([*self.reduce.children, self.kernel.stores[0].value], self.scope)
+        self.body.hoist([*self.reduce.children, *self.values], self.scope)
         terms = self.contraction.extents[3]
 
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
@@ -176,12 +181,13 @@ class Item(Chains):
     @cached_property
     def _beside_outputs(self) -> Sequence[tuple[int, Expr, int]]:
         """Buffers and offsets along the columns, of what is read for each output, and of the outputs (1: written)."""
-        store, columns = self.kernel.stores[0], self.contraction.columns
-        apart = frozenset(self.contraction.rows), frozenset(columns)
-        loads = [e for e in topological([store.value]) if isinstance(e, Load) and all(e.free & each for each in apart)]
+        stores, columns = self.kernel.stores, self.contraction.columns
+        apart, written = (frozenset(self.contraction.rows), frozenset(columns)), {store.buffer for store in stores}
+        loads = [e for e in topological(self.values) if isinstance(e, Load) and all(e.free & each for each in apart)]
         if not columns or not (loads or self.body.machine.asks_for_outputs):
             return ()
-        places = [(load.buffer, load.offset, 0) for load in loads] + [(store.buffer, store.offset, 1)]
+        places = [(load.buffer, load.offset, 0) for load in loads if load.buffer not in written]
+        places += [(store.buffer, store.offset, 1) for store in stores]
         return [each for each in places if ix.coefficient(each[1], columns[-1]) == 1 and not _looks_up(each[1])]
 
     def _ask_for_row(self, buffer: int, offset: Expr, write: int, row: Val, column: Val) -> None:
@@ -277,7 +283,7 @@ class Item(Chains):
         """Whether outputs are computed from a tile's registers, which spares its totals the way through memory: where
         tiles are whole, and the code short, which stands there for each of a tile's vectors."""
         shape, known = self.shape, frozenset(topological([self.reduce]))
-        beyond = [e for e in topological([self.kernel.stores[0].value]) if e not in known]
+        beyond = [e for e in topological(self.values) if e not in known]
         short = sum(isinstance(e, Apply) for e in beyond) <= FEW and not any(isinstance(e, Rarely) for e in beyond)
         whole = self.contraction.extents[2] % shape.columns_per_tile == 0
         return short and whole and not shape.nested and self.contraction.absent_in is None
@@ -352,8 +358,10 @@ class Item(Chains):
         self.store(lanes)
 
     def store(self, scope: Scope) -> None:
-        store = self.kernel.stores[0]
-        self.body.store(store.buffer, store.offset, self.body.value(store.value, scope), store.when, scope)
+        """All outputs are computed before any is stored: they may lie over what they are computed from."""
+        values = [self.body.value(value, scope) for value in self.values]
+        for store, value in zip(self.kernel.stores, values, strict=True):
+            self.body.store(store.buffer, store.offset, value, store.when, scope)
 
     def _exact_road(self, start: Val, count: Val) -> None:
         """Where a blank would meet a value that is not finite: each output by the plain order."""

@@ -1,0 +1,142 @@
+"""A weight's update computed where its gradient is: behind the sums of the dot, over the weight and the optimizer's state.
+
+A gradient is made by a dot, stored, and read again by the call of the commit that updates its weight. Where that call
+alone reads it, the dot goes into the commit and does the update on its totals: the gradient is never stored, and what
+the update reads comes while the dot computes.
+
+A run must leave the whole of the next state or none, so a dot that writes over a weight may run in the commit alone:
+what it multiplies has to be kept until then, and nobody can stop it. So it goes there if it keeps no more bytes than
+the gradient took, and as long as all of them together take a fraction of a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from passes.calls import Called, called, kernel_of
+from passes.plan import plan
+from passes.rename import rewritten
+from passes.sequences import by_first_use, renamed, touches
+from passes.windows import window
+from repro.ir import index as ix
+from repro.ir.expressions import Axis, Expr, Load, Reduce, topological
+from repro.ir.loops import Store
+from repro.ir.program import TEMPORARY, Call, Commit, Program, Step
+from repro.ir.work import multiply_adds
+
+MOST_MULTIPLY_ADDS = 1 << 33
+"""Of all dots in a commit: 60 ms of a core with vectors of 512 bits, half a second of one with 128."""
+
+
+def fused_updates(program: Program) -> Program:
+    """The program with such updates in its dots; itself where there are none, or where memory would grow."""
+    last = program.steps[-1] if program.steps else None
+    if not isinstance(last, Commit):
+        return program
+    made = _Updates(program, last)
+    steps = made.steps()
+    if steps == program.steps:
+        return program
+    kernels, numbers = by_first_use(made.kernels, steps)
+    final = tuple(renamed(step, {}, numbers) for step in steps)
+    buffers, arena = plan(program.buffers, final)
+    if arena > program.arena_bytes:
+        return program
+    return replace(program, kernels=kernels, buffers=buffers, steps=final, arena_bytes=arena)
+
+
+class _Updates:
+    def __init__(self, program: Program, commit: Commit) -> None:
+        self.program, self.commit, self.kernels = program, commit, list(program.kernels)
+        self.ahead = program.steps[:-1]
+        self.touched = [touches(program, step) for step in self.ahead]
+        self.last_use = {b: at for at, each in enumerate(self.touched) for b in each.read | each.written}
+        """The last step before the commit that touches each buffer."""
+        in_commit = [touches(program, step) for step in commit.body]
+        self.kept = frozenset[int]().union(*(each.read | each.written for each in in_commit))
+        """What lives until the commit, whatever is moved into it."""
+        self.changed = frozenset[int]().union(*(each.written for each in in_commit))
+        self.readers = [*self.touched, *in_commit]
+        self.left = MOST_MULTIPLY_ADDS
+
+    def steps(self) -> tuple[Step, ...]:
+        body, moved = list(self.commit.body), set[int]()
+        for place, step in enumerate(body):
+            for at in self._gradients(step):
+                fused = self._fused(at, step)
+                if fused is not None:
+                    body[place] = fused
+                    moved.add(at)
+                    break  # one sum for each kernel
+        ahead = [step for at, step in enumerate(self.ahead) if at not in moved]
+        return (*ahead, replace(self.commit, body=tuple(body)))
+
+    def _gradients(self, step: Step) -> list[int]:
+        """The calls before the commit that make something for this step alone, the last one first."""
+        if not isinstance(step, Call):
+            return []
+        found = list[int]()
+        for buffer in step.buffers:
+            writers = [at for at, each in enumerate(self.touched) if buffer in each.written]
+            readers = sum(buffer in each.read for each in self.readers)
+            if len(writers) == readers == 1 and self.program.buffers[buffer].role == TEMPORARY:
+                found += writers
+        return sorted(found, reverse=True)
+
+    def _fused(self, at: int, update: Call) -> Call | None:
+        """The update on the totals of the dot at a place, if the dot may run in the commit."""
+        dot = self.ahead[at]
+        if not isinstance(dot, Call) or not self._may_wait(at):
+            return None
+        kernel = self.kernels[dot.kernel]
+        work = multiply_adds(kernel)
+        if not 0 < work <= self.left or window(kernel, 1) is not None or not _is_dense(called(kernel, dot)):
+            return None
+        made = joined(called(kernel, dot), called(self.kernels[update.kernel], update))
+        if made is None:
+            return None
+        self.left -= work
+        self.kept |= self.touched[at].read
+        whole, buffers, depths = kernel_of(made, self.program.buffers)
+        self.kernels.append(whole)
+        return Call(len(self.kernels) - 1, buffers, depths)
+
+    def _may_wait(self, at: int) -> bool:
+        """Whether a step may run in the commit: nothing behind it writes what it reads, and what must be kept for it
+        takes no more than what it makes."""
+        mine, behind = self.touched[at], self.touched[at + 1 :]
+        if mine.read & self.changed or any(mine.read & each.written for each in behind):
+            return False
+        buffers = self.program.buffers
+        longer = [b for b in mine.read - self.kept if buffers[b].role == TEMPORARY]
+        return sum(buffers[b].nbytes for b in longer) <= sum(buffers[b].nbytes for b in mine.written)
+
+
+def _is_dense(dot: Called) -> bool:
+    """Whether a dot's outputs lie side by side, each written once."""
+    (store, *more), stride = dot.stores, 1
+    axes = [axis for axis in dot.axes if axis.extent > 1]
+    steps = {axis: ix.coefficient(store.offset, axis) for axis in axes}
+    for axis in sorted(axes, key=lambda axis: steps[axis] or 0):
+        if steps[axis] != stride:
+            return False
+        stride *= axis.extent
+    return not more and ix.bounds(store.offset) == (0, stride - 1)
+
+
+def joined(dot: Called, update: Called) -> Called | None:
+    """The update of every element, computed where the dot's outputs are; None where it takes them, or anything else,
+    from other places than those that it writes."""
+    (gradient,) = dot.stores
+    roots = list(topological(update.roots))
+    loads = [expr for expr in roots if isinstance(expr, Load)]
+    places = {store.offset for store in update.stores} | {each.offset for each in loads if each.offset.free}
+    if len(places) != 1 or any(each.when is not None for each in loads) or any(isinstance(e, Reduce) for e in roots):
+        return None
+    (place,) = places
+    known: dict[Expr, Expr] = {place: gradient.offset}
+    known |= {each: gradient.value for each in loads if each.buffer == gradient.buffer}
+    flat = rewritten([expr for store in update.stores for expr in (store.offset, store.value)], known)
+    pairs = zip(update.stores, flat[::2], flat[1::2], strict=True)
+    made = Called(dot.axes, tuple(Store(store.buffer, offset, value) for store, offset, value in pairs))
+    return made if frozenset[Axis]().union(*(root.free for root in made.roots)) <= frozenset(dot.axes) else None
