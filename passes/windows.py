@@ -99,7 +99,7 @@ def window(kernel: Kernel, most_rows: int) -> Window | None:
 
 def _contraction(kernel: Kernel) -> tuple[Kernel, Contraction | None]:
     """The kernel with its groups cut, and its contraction, if it has one that has outputs and terms."""
-    if find(kernel) is None:
+    if len(kernel.stores) > 1 or find(kernel) is None:
         return kernel, None
     cut = ungrouped(kernel)
     found = find(cut)
