@@ -49,9 +49,9 @@ FINISH = 32
 
 
 def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
-    """The cheapest plan; None where tiles would be mostly waste."""
+    """The cheapest plan; None where tiles would be mostly waste, or several numbers are stored for each output."""
     found = find(kernel)
-    if found is None or 0 in found.extents:
+    if found is None or 0 in found.extents or len(kernel.stores) > 1:
         return None
     contraction = _parted(found)
     _, rows, columns, terms = contraction.extents

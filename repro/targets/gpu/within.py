@@ -179,7 +179,8 @@ def road(
         return None
     contraction = find(kernel)
     if contraction is not None:
-        return _tiled(contraction, carried, threads, room, machine)
+        one = len(kernel.stores) == 1
+        return _tiled(contraction, carried, threads, room, machine) if one else None
     by_rows = rows.plan(kernel)
     if by_rows is not None:
         return replace(by_rows, warps=1) if by_rows.column is None else None
