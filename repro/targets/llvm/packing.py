@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
+from passes.vectors import MOST_APART
+from repro.ir import index as ix
 from repro.ir.expressions import Axis, Load, topological
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
@@ -27,9 +29,23 @@ class Packing(Block):
 
     def pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """Evaluate the columns' terms of a panel, along the axes by which they lie in memory."""
-        along_columns, along_terms = self.contraction.neighbours(1)
-        pack = self._turn_columns if along_terms > along_columns else self._pack_columns
+        pack = self._turn_columns if self._turns() else self._pack_columns
         return pack(start, size, finite)
+
+    def _turns(self) -> bool:
+        """Whether vectors of columns' terms lie nearer to each other in memory than vectors of columns."""
+        along_columns, along_terms = self.contraction.neighbours(1)
+        few = max(along_columns, along_terms) < self.shape.width
+        near_columns, near_terms = (
+            few and self._near(axes[-1]) for axes in (self.contraction.columns, self.reduce.axes)
+        )
+        return near_terms if near_columns != near_terms else along_terms > along_columns
+
+    def _near(self, axis: Axis) -> bool:
+        """Whether vectors along an axis of the columns' operand lie few elements apart."""
+        loads = [e for e in topological([self.contraction.terms[1]]) if isinstance(e, Load) and axis in e.free]
+        apart = [ix.coefficient(load.offset, axis) or 0 for load in loads]
+        return axis.extent % self.shape.width == 0 and all(1 <= step <= MOST_APART for step in apart)
 
     def pack_rows(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
         """The same of the rows of a tile, or of several: each tile of columns reads them again, from a near cache."""
