@@ -70,6 +70,12 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "thesis.tex").exists()
 
 
+@pytest.mark.parametrize("model", [".", "/", ""])
+def test_a_model_without_a_name_needs_an_output_folder(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["build", model, "--bind", "N=2"]) == 2
+    assert "-o" in capsys.readouterr().err
+
+
 def test_the_folder_of_the_model_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(MODEL.read_bytes())
     assert cli.main(["build", str(tmp_path / "m.onnx"), "-o", str(tmp_path), "--bind", "N=2", "--force"]) == 2
