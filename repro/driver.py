@@ -147,7 +147,9 @@ def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Pa
             raise ReproError("a model that is not a file needs an output folder", next="give out=...")
         return Path(out)
     if out is None and not Path(model).name:
-        raise ReproError("this model has no name that an output folder could have", found=f"'{model}'", next="choose -o")
+        raise ReproError(
+            "this model has no name that an output folder could have", found=f"'{model}'", next="choose -o"
+        )
     folder = Path(model).with_suffix(".repro") if out is None else Path(out)
     if folder.resolve() in Path(model).resolve().parents:
         raise ReproError("the output folder holds the model itself", found=str(folder), next="choose another with -o")
