@@ -49,7 +49,7 @@ class Buffers:
         self._memory: dict[int, Array] = {}
         """What the last run's outputs are views of."""
         self._lines: dict[int, tuple[int, int]] = {}
-        """Where that memory's first line begins: bytes from its start, and the address."""
+        """Where that memory's first line begins: elements from its start, and the address."""
         self._numbers: dict[tuple[str, int], int] = {}
         for number, buffer in enumerate(program.buffers):
             if buffer.role == TEMPORARY:
@@ -133,12 +133,13 @@ class Buffers:
     def _output(self, number: int) -> Array:
         buffer = self.program.buffers[number]
         if number not in self._memory or sys.getrefcount(self._memory[number]) > UNSHARED:
-            memory = self._memory[number] = np.empty(buffer.nbytes + ALIGNMENT, np.uint8)
-            start = -address_of(memory) % ALIGNMENT
-            self._lines[number] = start, address_of(memory) + start
+            size, dtype = buffer.dtype.bytes, buffer.dtype.storage
+            memory = self._memory[number] = np.empty(buffer.elements + ALIGNMENT // size, dtype)
+            address = address_of(memory)
+            behind = -address % ALIGNMENT
+            self._lines[number] = behind // size, address + behind
         start, address = self._lines[number]
-        array = self._memory[number][start : start + buffer.nbytes].view(buffer.dtype.storage)
-        return self._place(number, array, address)
+        return self._place(number, self._memory[number][start : start + buffer.elements], address)
 
     def set_parameter(self, position: int, value: Array) -> None:
         """Give a parameter a value of its own."""

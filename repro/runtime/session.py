@@ -52,6 +52,8 @@ class CpuExecutable:
         self._scratch.reshape(threads, -1)[:, :TAKEN_BYTES] = 0
         self._context = aligned(CONTEXT_BYTES)
         self._context[:] = 0
+        self._told = self._context[:BUFFERS]
+        """What threads tell each other in one run."""
         self._address = ctypes.c_void_p(self._context.ctypes.data)
         for offset, value in ((BUFFERS, self.buffers.addresses.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
             self._context[offset : offset + 8].view(np.uint64)[0] = value
@@ -109,7 +111,7 @@ class CpuExecutable:
         return outputs
 
     def _enter(self) -> None:
-        self._context[:BUFFERS] = 0  # what threads tell each other in one run
+        self._told.fill(0)
         context = self._address
         if self._crew is not None:
             self._crew.run()

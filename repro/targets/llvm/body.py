@@ -66,7 +66,12 @@ class Body(Memory):
 
     def hoist(self, roots: Iterable[Expr], scope: Scope) -> None:
         """Compute now every largest part of the roots that the scope's axes decide."""
-        axes, seen = scope.axes, set[Expr]()
+        for expr in self.decided(roots, scope.axes):
+            self.value(expr, scope)
+
+    def decided(self, roots: Iterable[Expr], axes: frozenset[Axis]) -> list[Expr]:
+        """The largest parts of the roots that the axes decide, but constants."""
+        found, seen = list[Expr](), set[Expr]()
         changing = frozenset[Expr]() if self.serial <= axes else self.changing
         stack = list(roots)
         while stack:
@@ -75,9 +80,10 @@ class Body(Memory):
                 continue
             seen.add(expr)
             if expr.free <= axes and expr not in changing and not isinstance(expr, Const):
-                self.value(expr, scope)
+                found.append(expr)
                 continue
             stack.extend(expr.children)
+        return found
 
     def _emit(self, expr: Expr, scope: Scope) -> Val:
         road = self.roads.get(expr)

@@ -16,7 +16,7 @@ from passes.rename import rewritten
 from passes.streams import far, streamed
 from repro.ir import index as ix
 from repro.ir.dependence import independent_axes, reads_its_output
-from repro.ir.expressions import Axis, Expr, Load, Reduce, const
+from repro.ir.expressions import Axis, Expr, Load, Reduce, const, topological
 from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
 from repro.ir.types import I64
@@ -28,7 +28,7 @@ from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.pixels import PixelItem
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.sweeps import Layout, Sweep
-from repro.targets.llvm.text import Function, Val, integer
+from repro.targets.llvm.text import Function, Val, integer, literal
 from repro.targets.llvm.tiling import shape_of
 from repro.targets.llvm.turning import NEAR, RUN, Squares, crossed
 from repro.targets.llvm.windows import WindowItem
@@ -122,6 +122,8 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
 
     if schedule.sweep:
         items.sweep(Val("%begin", I64), Val("%end", I64), top)
+    elif items.reduced_ahead():
+        items.rows(Val("%begin", I64), Val("%end", I64), top)
     else:
         f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
     if f.metadata:
@@ -168,12 +170,48 @@ class Items:
         return whole and any(e.free == frozenset(self.grid.outer) for e in reduced)
 
     def _rows_ahead(self) -> int:
-        """Rows between one that is computed and one that is asked for."""
+        """Rows between one that is computed and one that is asked for; one more where the next is reduced by then."""
+        steps = max(1, AHEAD_BYTES // max(1, self._row_bytes()))
+        return steps + (self.reduced_ahead() and self.grid.outer[-1].extent > steps)
+
+    def _row_bytes(self) -> int:
+        """That the elements of one row are computed from, which those of other rows are not."""
         axes, row, along = frozenset(self.kernel.axes), self.grid.outer[-1], self.grid.vector
         assert along is not None
         loads = (expr for expr in self.kernel.expressions if isinstance(expr, Load) and expr.free <= axes)
-        element = sum(expr.dtype.bytes for expr in loads if {row, along} <= expr.free)
-        return max(1, AHEAD_BYTES // max(1, element * along.extent))
+        return sum(expr.dtype.bytes for expr in loads if {row, along} <= expr.free) * along.extent
+
+    def reduced_ahead(self) -> bool:
+        """Whether a row is reduced before the elements of the one before it are computed: both stay near meanwhile."""
+        if not self.repeatable or self.grid.inner or not self._by_rows():
+            return False
+        return self.grid.across is None and 2 * self._row_bytes() <= self.body.machine.l1_bytes
+
+    def rows(self, first: Val, last: Val, top: Scope) -> None:
+        """Items that are rows. What elements need of all of their row is computed before the elements of the row before
+        it, which do not wait for it: a sum ends with steps that wait for each other."""
+        f, empty = self.f, scalars.compare(self.f, "ge", first, last)
+        decided = [part for part in self.body.decided(self.roots, top.axes | {*self.grid.outer}) if _reduces(part)]
+
+        def reduced(number: Val) -> list[Val]:
+            scope = self.at_outer(number, top)
+            self.body.hoist(decided, scope)
+            return [self.body.value(part, scope) for part in decided]
+
+        def elements(number: Val, values: list[Val]) -> None:
+            scope = self.at_outer(number, top)
+            scope.known.update(zip(decided, values, strict=True))
+            self.body.hoist(self.roots, scope)
+            self.along_vector(integer(0), scope)
+
+        def row(following: Val, values: list[Val]) -> Sequence[Val]:
+            number = f.add(following, integer(-1))
+            later = f.either(scalars.compare(f, "lt", following, last), lambda: reduced(following), lambda: values)
+            f.when(scalars.compare(f, "ge", number, first), lambda: elements(number, values))
+            return later
+
+        beyond = scalars.select(f, empty, first, f.add(last, integer(1)))
+        f.loop(first, beyond, 1, [literal(part.dtype, 0) for part in decided], row)
 
     def item(self, number: Val, top: Scope) -> None:
         f, grid = self.f, self.grid
@@ -321,6 +359,10 @@ class Items:
         if axis.extent % size or self.grid.block % size or width % run:
             return False
         return ix.coefficient(store.offset, axis) == 1 and ix.divisible(ix.add(store.offset, ix.scale(axis, -1)), run)
+
+
+def _reduces(root: Expr) -> bool:
+    return any(isinstance(expr, Reduce) for expr in topological([root]))
 
 
 def _rem(f: Function, number: Val, extent: int) -> Val:
