@@ -66,6 +66,7 @@ static int run(const struct job *job) {
         if (buffer->before >= 0) memcpy(table[i], bytes + buffer->before, buffer->size);
     }
     memset(context, 0, CONTEXT_BYTES);
+    memset(scratch, 0, TAKEN_BYTES);
     *(void ***)(context + BUFFERS) = table;
     *(char **)(context + SCRATCH) = scratch;
     *(int64_t *)(context + SCRATCH_STRIDE) = (job->scratch + 63) / 64 * 64;

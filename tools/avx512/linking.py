@@ -8,6 +8,7 @@ from pathlib import Path
 
 from repro.ir.program import TEMPORARY, Buffer
 from repro.ir.types import BF16, DType
+from repro.targets.llvm.pieces import TAKEN_BYTES
 from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from tools.avx512.recording import Job
 
@@ -55,7 +56,7 @@ def _tool(folder: Path, *command: str) -> None:
 def _header(jobs: Sequence[Job], programs: Sequence[str]) -> tuple[str, bytes]:
     """jobs.h, and the bytes that it speaks of."""
     names = {"BUFFERS": BUFFERS, "CONTEXT_BYTES": CONTEXT_BYTES, "ONCE": ONCE, "SCRATCH": SCRATCH}
-    names |= {"SCRATCH_STRIDE": SCRATCH_STRIDE, "JOBS": len(jobs)}
+    names |= {"SCRATCH_STRIDE": SCRATCH_STRIDE, "TAKEN_BYTES": TAKEN_BYTES, "JOBS": len(jobs)}
     lines = [f"#define {name} {value}" for name, value in names.items()]
     lines += [f"int32_t {name}(void *, int64_t, int64_t);" for name in dict.fromkeys(programs)]
     data, rows = bytearray(), list[str]()

@@ -31,7 +31,8 @@ CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
 this barrier decided to stop, i32 threads asleep, ptr to the table of buffer pointers, ptr to scratch memory,
 i64 bytes of it per thread; ptr to the times of a profiled program (see `emit`); i64 number of the call of
-`Program.once` to make, from 1 on, or 0 for a run. Zero everywhere before a run but for the last five."""
+`Program.once` to make, from 1 on, or 0 for a run. Zero everywhere before a run but for the last five. Of the scratch
+memory of each thread, the head is zero before the first run (`pieces.TAKEN_BYTES`)."""
 
 OPERATIONS_BETWEEN_STOPS = 1 << 28
 """Scalar operations that a thread may do without a look at the stop flag: a fraction of a second."""
