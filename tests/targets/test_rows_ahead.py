@@ -8,7 +8,7 @@ import pytest
 from passes import streams
 from passes.schedule import schedule
 from repro.ir import index as ix
-from repro.ir.expressions import Lanes, apply, load, reduce
+from repro.ir.expressions import Exact, Lanes, apply, const, convert, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32
 from repro.machines import CPUS, Machine
@@ -151,3 +151,53 @@ def test_elements_that_ask_far_ahead(machine: Machine, length: int, monkeypatch:
     made = scaled_columns(machine.l2_bytes // (4 * length) + 3, length)
     assert ASKS in kernels.emit(made, schedule(made, machine), machine)
     check(made, machine, 3)
+
+
+def by_their_extremes(groups: int, rows: int, length: int, in_place: bool = False) -> Kernel:
+    """(x - mean) / deviation where the row's greatest element is above 1, else x times the place of that element."""
+    g, r, c, *axes = (ix.axis(n, e) for n, e in enumerate((groups, rows, length, *[length] * 4)))
+    shape = (groups, rows, length)
+    x, a, b, d, e = (load(F32, 0, ix.linear((g, r, axis), shape)) for axis in (c, *axes))
+    mean = apply("div", reduce("add", LANES, [axes[0]], [a]), const(F32, np.float32(length).view(np.uint32).item()))
+    away = apply("sub", b, mean)
+    spread = apply("sqrt", reduce("add", LANES, [axes[1]], [apply("mul", away, away)]))
+    high = apply("gt", reduce("max", Exact(), [axes[2]], [d]), const(F32, 0x3F800000))
+    place = convert(reduce("argmax", Exact(), [axes[3]], [e]), F32)
+    value = apply("select", high, apply("div", apply("sub", x, mean), spread), apply("mul", x, place))
+    buffers = tuple(
+        BufferParameter(F32, groups * rows * length, out) for out in ((True,) if in_place else (False, True))
+    )
+    return Kernel(buffers, (), (g, r, c), 0, (Store(len(buffers) - 1, ix.linear((g, r, c), shape), value),))
+
+
+def reduces_ahead(kernel: Kernel, machine: Machine) -> bool:
+    chosen = schedule(kernel, machine)
+    items = kernels.Items(Body(kernels.Function(), kernel, reductions.emit, machine), kernel, chosen, [])
+    return items.reduced_ahead()
+
+
+@MACHINES
+@pytest.mark.parametrize("shape", [(3, 5, 64), (2, 3, 100), (2, 2, 33), (4, 2, 384), (2, 3, 1024)])
+def test_rows_reduced_while_others_are_computed(machine: Machine, shape: tuple[int, int, int]) -> None:
+    """Several parts, some of others, of every type; more threads than rows; rows of special values among others."""
+    made, random = by_their_extremes(*shape), np.random.default_rng(5)
+    assert reduces_ahead(made, machine)
+    x = random.standard_normal(shape).astype(np.float32) * np.float32(0.4)
+    x[:, ::3, 7] = [np.nan]
+    x[:, 1::3, 9], x[:, 2::3, :] = np.inf, -0.0
+    x[0, 0] = np.float32(2.0**-149)
+    given = [x.reshape(-1), np.zeros(x.size, np.float32)]
+    wanted = [array.copy() for array in given]
+    with exact_arithmetic():
+        interpreter.run_kernel(made, wanted)
+    for threads in (1, 2, 3, 16):
+        found = run_kernel(made, given, machine, threads=threads)
+        assert same(F32, found[1], wanted[1])
+
+
+@EVERY
+def test_rows_are_reduced_ahead_where_they_stay_near_and_nothing_changes_them(machine: Machine) -> None:
+    """Rows that are written where they are read, or of which two fill the nearest cache, are reduced in their turn."""
+    assert reduces_ahead(by_their_extremes(2, 4, 384), machine)
+    assert not reduces_ahead(by_their_extremes(2, 4, 384, in_place=True), machine)
+    assert not reduces_ahead(by_their_extremes(2, 4, machine.l1_bytes // 8 + 16), machine)
