@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ Shape = tuple[int, ...]
 
 def graph_of(x: Shape, w: Shape, **given) -> Graph:
     kinds = TensorType(F32, x), TensorType(F32, w)
-    return Graph(kinds, (convolution(*(argument(n, kind) for n, kind in enumerate(kinds)), **given),))
+    a, b = (argument(number, kind) for number, kind in enumerate(kinds))
+    return Graph(kinds, (convolution(a, b, **given),))
 
 
 def operands(x: Shape, w: Shape, edges: bool = False) -> list[np.ndarray]:
@@ -63,7 +65,7 @@ def test_transposed(stride: int, taps: int, groups: int) -> None:
 
 
 def test_of_other_ranks_steps_and_strides() -> None:
-    line = {"strides": (1,), "offsets": (4,), "input_dilations": (8,)}
+    line: dict[str, Any] = {"strides": (1,), "offsets": (4,), "input_dilations": (8,)}
     check((2, 40, 9), (6, 40, 16), output=(72,), tap_steps=(-1,), **line)
     check((2, 40, 9), (6, 40, 16), output=(80,), tap_steps=(-3,), **line)
     check((2, 40, 9), (6, 40, 5), output=(72,), tap_steps=(-4,), **line)  # most outputs meet holes alone
