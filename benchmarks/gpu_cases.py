@@ -127,6 +127,32 @@ def _attention(net: Network, q: str, k: str, v: str) -> str:
     return net.node("MatMul", net.node("Softmax", scores, axis=-1), v)
 
 
+def _odd(rows: int, columns: int, terms: int, left: bool = False, right: bool = False) -> Case:
+    """A product of matrices of which no row is 16 bytes; `left`, `right`: that operand is given transposed."""
+
+    def build(net: Network, a: str, b: str) -> str:
+        a = net.node("Transpose", a, perm=[1, 0]) if left else a
+        return net.node("MatMul", a, net.node("Transpose", b, perm=[1, 0]) if right else b)
+
+    def call(a: Any, b: Any) -> Any:
+        return (a.t() if left else a) @ (b.t() if right else b)
+
+    shapes = {"a": (terms, rows) if left else (rows, terms), "b": (columns, terms) if right else (terms, columns)}
+    what = f"{rows} x {columns}, K = {terms}" + ", a^T" * left + ", b^T" * right
+    return Case("odd", what, shapes, build, call, dot=True)
+
+
+ODD: tuple[Case, ...] = (
+    _odd(1000, 1001, 1000),
+    _odd(1000, 1001, 1000, left=True),
+    _odd(1000, 1001, 1001, right=True),
+    _odd(1000, 777, 1030),
+    _odd(2047, 2049, 2051),
+    _odd(2048, 2050, 2050, right=True),
+    _odd(4096, 4095, 4095, right=True),
+)
+"""What `benchmarks.gpu_static` shows beside the cases."""
+
 _BIG = (1 << 26,)
 _ROWS = (8192, 768)
 

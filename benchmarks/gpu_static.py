@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gpu_cases import CASES, GPT, convolution_step, gpt_step, resnet_step
+from benchmarks.gpu_cases import CASES, GPT, ODD, Case, convolution_step, gpt_step, resnet_step
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Expr, Rarely, apply, const, load
@@ -96,8 +96,8 @@ def measured(what: str, kernel: Kernel | Shape, ptxas: str, chip: str, device: D
     )
 
 
-def case_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
-    for case in CASES:
+def case_rows(cases: Sequence[Case], ptxas: str, chip: str, device: Device) -> Iterator[Row]:
+    for case in cases:
         for _, kernel in launched(shaped(case.program(), SM_80)):
             yield measured(f"{case.name}: {case.what}", kernel, ptxas, chip, device)
 
@@ -217,8 +217,9 @@ def main(words: list[str]) -> int:
         return 3
     chip = options.chip or device.chip
     if not options.steps_only:
-        rows = [row.cells for row in case_rows(ptxas, chip, device)]
-        show(f"cases, {chip}, floors on {device.name}", rows, options.markdown)
+        for cases in (CASES, ODD):
+            rows = [row.cells for row in case_rows(cases, ptxas, chip, device)]
+            show(f"cases, {chip}, floors on {device.name}", rows, options.markdown)
         steps = [row.cells for row in convolution_rows(ptxas, chip, device)]
         show("a training step of two convolutions: its contractions", steps, options.markdown)
         show("elementary functions, 2^26 elements", list(road_rows(ptxas)), options.markdown, ROADS)

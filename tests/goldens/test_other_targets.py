@@ -5,6 +5,8 @@ Their code stands in the artifact; it is built twice, the second time by `verify
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import repro
@@ -12,9 +14,12 @@ from golden import bless
 from repro.artifact.checks import Check, Status
 from repro.artifact.reading import open_artifact
 from repro.targets import registry
+from repro.targets.gpu.interpreter import arithmetic
+from tests.targets.test_gpu_instructions import WORKED_OUT
 
 CASES = bless.cases()
 RUNNERS = ("gpu/interpreter",)
+OPCODE = re.compile(r"^\t(?:@!?%p\d+ )?([a-z][\w.]*) ", re.MULTILINE)
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -45,3 +50,7 @@ def test_its_code_stands_in_the_artifact(built: repro.LoadedArtifact, name: str)
     found = [blob for blob in stored.blobs if blob.title.startswith(f"code/{code.name}/")]
     assert kernels <= {blob.digest for blob in found}
     assert all(blob.title.endswith(code.suffix) for blob in found)
+    opcodes = {word for blob in found for word in OPCODE.findall(bytes(stored.read(blob)).decode())}
+    computing = {opcode for opcode in opcodes if arithmetic.operation(tuple(opcode.split("."))) is not None}
+    assert len(computing) > 20
+    assert computing <= WORKED_OUT

@@ -6,7 +6,9 @@ import pytest
 
 from repro.ir.contraction import find
 from repro.targets.gpu.access import access
-from repro.targets.gpu.tiles import Plan
+from repro.targets.gpu.share import dealt
+from repro.targets.gpu.tiles import SINGLE, Plan
+from repro.targets.gpu.within import TILES
 from tests.targets.on_gpu import check_gpu
 from tests.targets.test_contraction_tiles import filled, matmul
 from tests.targets.test_gpu_code import SMALL, tiled
@@ -35,3 +37,20 @@ def test_odd_rows_are_copied_by_4_bytes(left: bool, right: bool, panels: int | N
     assert [(way.wide, way.pairs) for way in ways] == [(1, not left), (1, right)]
     assert [Plan(found, SMALL, panels or 2).reaches(side) for side in (0, 1)] == [panels is None] * 2
     check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("size", [1024, 1026, 1027])
+def test_every_thread_has_a_share_of_a_step(size: int, left: bool, right: bool) -> None:
+    found = find(matmul(size, size, size, left=left, right=right))
+    assert found is not None
+    dealings = 0
+    for tile in (*SINGLE, *TILES):
+        plan = Plan(found, tile, 1)
+        for side, way in enumerate(access(plan, side) for side in (0, 1)):
+            if way.even(plan, side):
+                dealing, dealings = dealt(plan, side, way), dealings + 1
+                shared_out = tile.threads * dealing.lines * dealing.terms * way.wide
+                assert dealing.lines > 0 and shared_out >= tile.block[side] * tile.depth, (tile, side, way)
+    assert dealings > 100

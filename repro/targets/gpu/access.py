@@ -77,12 +77,13 @@ def access(plan: Plan, side: int) -> Access:
     separation = separate(term, present, lines, terms)
     fitting = (wide for wide in (plan.chunk, 2) if _whole_runs(plan, side, term, separation, by_term, wide))
     wide = next(fitting, 1)
-    return Access(separation, by_term, wide, by_term and wide == 1 and _in_pairs(plan, term, separation))
+    return Access(separation, by_term, wide, by_term and wide == 1 and _in_pairs(plan, side, term, separation))
 
 
-def _in_pairs(plan: Plan, load: Load, separation: Separation | None) -> bool:
-    """Whether terms 2n and 2n + 1 of every panel are neighbours in memory."""
-    if separation is None or plan.tile.depth % 2:
+def _in_pairs(plan: Plan, side: int, load: Load, separation: Separation | None) -> bool:
+    """Whether terms 2n and 2n + 1 of every panel are neighbours in memory, and every thread has some in a step."""
+    tile = plan.tile
+    if separation is None or tile.depth % 2 or tile.block[side] * tile.depth % (2 * tile.threads):
         return False
     if not separation.tabled:
         return separation.term_stride == 1
