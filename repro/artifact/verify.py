@@ -268,6 +268,8 @@ def _compare_run(stored: Stored, row: str, required: bool, make: Callable[[], Se
 
 def _difference(stored: Stored, what: str, expected: Tensor, outputs: Mapping[str, Array]) -> str:
     """What differs between an output, or a state tensor, and its golden bits; empty if nothing does."""
+    if expected.name not in outputs:
+        return f"{what} '{expected.name}': the entry has none of this name"
     found = tensors.to_bytes(outputs[expected.name])
     if tensors.digest(outputs[expected.name]) == expected.digest:
         return ""

@@ -125,6 +125,18 @@ def test_other_golden_bits_are_a_mismatch_on_every_target(mlp: Path, tmp_path: P
     assert "output 'logits': 1 of 160 elements differ, first at [1, 0]" in row.detail
 
 
+def test_a_golden_output_that_the_entry_has_not_is_a_mismatch(mlp: Path, tmp_path: Path) -> None:
+    def change(artifact: Artifact) -> Artifact:
+        (run,) = artifact.config.golden
+        outputs = (replace(run.outputs[0], name="other"),)
+        return Artifact(replace(artifact.config, golden=(replace(run, outputs=outputs),)), artifact.layers)
+
+    report = repro.verify(forged(mlp, tmp_path / "forged", change), targets="reference")
+    (row,) = (check for check in report.checks if check.name == "run reference")
+    assert row.status is Status.MISMATCH
+    assert "'other'" in row.detail
+
+
 def test_other_code_is_named_and_never_run(mlp: Path, tmp_path: Path) -> None:
     def change(artifact: Artifact) -> Artifact:
         target = artifact.config.targets[-1]
