@@ -1,4 +1,4 @@
-"""A weight's update computed where its gradient is: behind the sums of the dot, over the weight and the optimizer's state.
+"""A weight's update computed where its gradient is: behind the dot's sums, over the weight and the optimizer's state.
 
 A gradient is made by a dot, stored, and read again by the call of the commit that updates its weight. Where that call
 alone reads it, the dot goes into the commit and does the update on its totals: the gradient is never stored, and what
@@ -11,6 +11,8 @@ the gradient took, and as long as all of them together take a fraction of a seco
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from passes.calls import Called, called, kernel_of
@@ -50,43 +52,50 @@ class _Updates:
         self.program, self.commit, self.kernels = program, commit, list(program.kernels)
         self.ahead = program.steps[:-1]
         self.touched = [touches(program, step) for step in self.ahead]
-        self.last_use = {b: at for at, each in enumerate(self.touched) for b in each.read | each.written}
-        """The last step before the commit that touches each buffer."""
         in_commit = [touches(program, step) for step in commit.body]
         self.kept = frozenset[int]().union(*(each.read | each.written for each in in_commit))
         """What lives until the commit, whatever is moved into it."""
-        self.changed = frozenset[int]().union(*(each.written for each in in_commit))
-        self.readers = [*self.touched, *in_commit]
+        self.changed = Counter(buffer for each in in_commit for buffer in each.written)
+        """How many of the commit's steps write each buffer."""
+        self.readers = Counter(buffer for each in (*self.touched, *in_commit) for buffer in each.read)
+        """How many steps read each buffer."""
+        self.writers: dict[int, list[int]] = {}
+        """The steps before the commit that write it."""
+        for at, each in enumerate(self.touched):
+            for buffer in each.written:
+                self.writers.setdefault(buffer, []).append(at)
         self.left = MOST_MULTIPLY_ADDS
 
     def steps(self) -> tuple[Step, ...]:
         body, moved = list(self.commit.body), set[int]()
         for place, step in enumerate(body):
-            for at in self._gradients(step):
-                fused = self._fused(at, step)
-                if fused is not None:
-                    body[place] = fused
-                    moved.add(at)
-                    break  # one sum for each kernel
+            made = self._fused(step) if isinstance(step, Call) else None
+            if made is not None:
+                at, body[place] = made
+                moved.add(at)
         ahead = [step for at, step in enumerate(self.ahead) if at not in moved]
         return (*ahead, replace(self.commit, body=tuple(body)))
 
-    def _gradients(self, step: Step) -> list[int]:
-        """The calls before the commit that make something for this step alone, the last one first."""
-        if not isinstance(step, Call):
-            return []
-        found = list[int]()
-        for buffer in step.buffers:
-            writers = [at for at, each in enumerate(self.touched) if buffer in each.written]
-            readers = sum(buffer in each.read for each in self.readers)
-            if len(writers) == readers == 1 and self.program.buffers[buffer].role == TEMPORARY:
-                found += writers
-        return sorted(found, reverse=True)
+    def _fused(self, update: Call) -> tuple[int, Call] | None:
+        """Where a dot stands that may run in the commit, the last one that the update reads, and the update on its
+        totals: a kernel has one sum."""
+        for at in sorted(self._made_for(update), reverse=True):
+            made = self._on_totals(at, update)
+            if made is not None:
+                return at, made
+        return None
 
-    def _fused(self, at: int, update: Call) -> Call | None:
-        """The update on the totals of the dot at a place, if the dot may run in the commit."""
+    def _made_for(self, update: Call) -> Iterator[int]:
+        """The steps before the commit that make something for the update alone."""
+        for buffer in update.buffers:
+            writers = self.writers.get(buffer, ())
+            if len(writers) == self.readers[buffer] == 1 and self.program.buffers[buffer].role == TEMPORARY:
+                yield from writers
+
+    def _on_totals(self, at: int, update: Call) -> Call | None:
         dot = self.ahead[at]
-        if not isinstance(dot, Call) or not self._may_wait(at):
+        own = touches(self.program, update).written
+        if not isinstance(dot, Call) or not self._may_wait(at, own):
             return None
         kernel = self.kernels[dot.kernel]
         work = multiply_adds(kernel)
@@ -101,11 +110,12 @@ class _Updates:
         self.kernels.append(whole)
         return Call(len(self.kernels) - 1, buffers, depths)
 
-    def _may_wait(self, at: int) -> bool:
-        """Whether a step may run in the commit: nothing behind it writes what it reads, and what must be kept for it
-        takes no more than what it makes."""
-        mine, behind = self.touched[at], self.touched[at + 1 :]
-        if mine.read & self.changed or any(mine.read & each.written for each in behind):
+    def _may_wait(self, at: int, own: frozenset[int]) -> bool:
+        """Whether a step may run in the commit, as part of one that writes `own`: nothing else behind it writes what it
+        reads, and what must be kept for it takes no more than what it makes."""
+        mine = self.touched[at]
+        changed = any(self.changed[buffer] > (buffer in own) for buffer in mine.read)
+        if changed or any(later > at for buffer in mine.read for later in self.writers.get(buffer, ())):
             return False
         buffers = self.program.buffers
         longer = [b for b in mine.read - self.kept if buffers[b].role == TEMPORARY]
@@ -126,8 +136,12 @@ def _is_dense(dot: Called) -> bool:
 
 def joined(dot: Called, update: Called) -> Called | None:
     """The update of every element, computed where the dot's outputs are; None where it takes them, or anything else,
-    from other places than those that it writes."""
-    (gradient,) = dot.stores
+    from other places than those that it writes, or the dot multiplies what it writes."""
+    (gradient,), written = dot.stores, {store.buffer for store in update.stores}
+    over = {each for each in topological(dot.roots) if isinstance(each, Load) and each.buffer in written}
+    factors = {each for whole in topological(dot.roots) if isinstance(whole, Reduce) for each in topological([whole])}
+    if over & factors or any(each.offset is not gradient.offset for each in over):
+        return None
     roots = list(topological(update.roots))
     loads = [expr for expr in roots if isinstance(expr, Load)]
     places = {store.offset for store in update.stores} | {each.offset for each in loads if each.offset.free}

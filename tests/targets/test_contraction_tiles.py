@@ -65,8 +65,8 @@ def check(kernel: Kernel, machine, chosen: Schedule | None = None, arrays: list[
         interpreter.run_kernel(kernel, wanted)
     for threads in (1, 2):
         found = run_kernel(kernel, given, machine, chosen, threads)
-        dtype = kernel.buffers[-1].dtype
-        assert same(dtype, found[-1], wanted[-1]), differences(dtype, found[-1], wanted[-1])
+        for buffer, left, right in zip(kernel.buffers, found, wanted, strict=True):
+            assert same(buffer.dtype, left, right), differences(buffer.dtype, left, right)
 
 
 @MACHINES
@@ -101,6 +101,20 @@ def test_outputs_from_registers_and_from_memory(machine, k: int, operations: int
     for number in range(operations - 2):
         value = apply("add", apply("mul", value, const(F32, 0x3F400000 + number)), load(F32, 2, kernel.axes[2]))
     check(replace(kernel, stores=(replace(store, value=value),)), machine)
+
+
+@MACHINES
+@pytest.mark.parametrize(("m", "n", "k"), [(29, 64, 40), (15, 37, 1030), (14, 32, 4100)])
+def test_several_outputs_over_what_they_are_computed_from(machine, m: int, n: int, k: int) -> None:
+    """An update of three arrays behind the sums; one panel, several, blocks of them."""
+    kernel = matmul(m, n, k, left=True)
+    (store,) = kernel.stores
+    first, second, third = (load(F32, 2 + number, store.offset) for number in range(3))
+    moved = apply("add", apply("mul", second, const(F32, 0x3F400000)), store.value)
+    values = apply("sub", first, apply("mul", moved, third)), moved, apply("max", third, apply("div", first, moved))
+    stores = tuple(Store(2 + number, store.offset, value) for number, value in enumerate(values))
+    buffers = (*kernel.buffers, kernel.buffers[2], kernel.buffers[2])
+    check(replace(kernel, buffers=buffers, stores=stores), machine)
 
 
 @MACHINES

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from golden import bless
 from passes import pipeline
+from passes.fused_updates import fused_updates
 from passes.legality import refusal
 from passes.schedule import schedule
 from passes.windows import window
@@ -37,7 +38,8 @@ def kernels() -> list[Kernel]:
         for entry in bless.entries(case, bind):
             lowered = pipeline.run(entry.graph, entry.locations, entry.updates)
             assert lowered.program.kernels, name
-            found.update((kernel.digest, kernel) for kernel in lowered.program.kernels)
+            both = lowered.program, fused_updates(lowered.program)
+            found.update((kernel.digest, kernel) for program in both for kernel in program.kernels)
     return list(found.values())
 
 
