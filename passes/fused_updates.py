@@ -21,8 +21,9 @@ from passes.rename import rewritten
 from passes.sequences import by_first_use, renamed, touches
 from passes.windows import window
 from repro.ir import index as ix
+from repro.ir.contraction import find
 from repro.ir.expressions import Axis, Expr, Load, Reduce, topological
-from repro.ir.loops import Store
+from repro.ir.loops import Kernel, Store
 from repro.ir.program import TEMPORARY, Call, Commit, Program, Step
 from repro.ir.work import multiply_adds
 
@@ -99,7 +100,7 @@ class _Updates:
             return None
         kernel = self.kernels[dot.kernel]
         work = multiply_adds(kernel)
-        if not 0 < work <= self.left or window(kernel, 1) is not None or not _is_dense(called(kernel, dot)):
+        if not 0 < work <= self.left or not _stores_once(kernel) or not _is_dense(called(kernel, dot)):
             return None
         made = joined(called(kernel, dot), called(self.kernels[update.kernel], update))
         if made is None:
@@ -120,6 +121,13 @@ class _Updates:
         buffers = self.program.buffers
         longer = [b for b in mine.read - self.kept if buffers[b].role == TEMPORARY]
         return sum(buffers[b].nbytes for b in longer) <= sum(buffers[b].nbytes for b in mine.written)
+
+
+def _stores_once(kernel: Kernel) -> bool:
+    """Whether each output is computed once, however the machine runs it: what a window is read through may be computed
+    again by the plain order."""
+    found = find(kernel)
+    return found is not None and found.absent_in is None and window(kernel, found.extents[1]) is None
 
 
 def _is_dense(dot: Called) -> bool:
