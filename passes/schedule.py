@@ -166,21 +166,38 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     width = machine.lanes(contraction.reduce.dtype.bits)
     while width > columns and width > 4:
         width //= 2
-    vectors = min(machine.tile_vectors, -(-columns // width))
-    tile_rows = min(machine.tile_rows, rows)
+    tile_rows, vectors, in_place = _register_tile(contraction, width, machine)
     most = _most_columns(contraction, machine)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n)
-    stride = contraction.row_stride
-    in_place = stride is not None and (
-        tile_rows + vectors <= machine.l1_ways or stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes != 0
-    )
     tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
     return Schedule(None, width, 1, tile)
+
+
+def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tuple[int, int, bool]:
+    """Rows and vectors of a register tile, and whether it reads its rows where they lie.
+
+    Rows that share a cache set stay there while no more are read than it has ways, with one left for columns: so tiles
+    have fewer of these rows, and more columns. Reading columns more often then costs less than packing rows, unless
+    they come from afar for few tiles, or were laid out for others."""
+    _, rows, columns, _ = contraction.extents
+    tile_rows, vectors = min(machine.tile_rows, rows), min(machine.tile_vectors, -(-columns // width))
+    stride = contraction.row_stride
+    if stride is None:
+        return tile_rows, vectors, False
+    shared = stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes == 0
+    if not shared or tile_rows + vectors <= machine.l1_ways:
+        return tile_rows, vectors, True
+    fewer = machine.l1_ways - 2
+    wider = min((machine.registers - 1) // (fewer + 1), -(-columns // width))
+    laid_out = contraction.in_place(vectors * width) == vectors * width
+    if laid_out or rows < FEW_TILES * fewer or fewer * wider < 2 * BUSY:
+        return tile_rows, vectors, False
+    return fewer, wider, True
 
 
 def _by_rows(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
