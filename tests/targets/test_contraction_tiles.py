@@ -341,3 +341,24 @@ def test_columns_are_packed_where_reading_them_in_place_costs_more(sizes: tuple[
 @pytest.mark.parametrize("packs", [False, True])
 def test_packed_or_in_place_the_bits_are_the_same(machine, packs: bool) -> None:
     check(matmul(9, 64, 700), machine, Schedule(None, 8, 1, ContractionTile(4, 2, 8, 32, 2, packs=packs)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [((64, 64, 2048), (6, 4, True)), ((1024, 1024, 1024), (6, 4, True)), ((64, 64, 1000), (14, 2, True)),
+     ((32, 256, 1024), (14, 2, False)), ((64, 16, 1024), (14, 1, False))],
+)  # fmt: skip
+def test_rows_that_share_a_cache_set_are_read_in_place_by_fewer(
+    sizes: tuple[int, int, int], tile: tuple[int, int, bool]
+) -> None:
+    """Not of few rows, which would read columns more often, nor where so few chains would keep a core waiting."""
+    chosen = schedule(matmul(*sizes), X86_64_V4).tile
+    assert chosen is not None
+    assert (chosen.rows, chosen.vectors, chosen.rows_in_place) == tile
+
+
+@MACHINES
+@pytest.mark.parametrize(("m", "n"), [(50, 72), (49, 64), (61, 130)])
+@pytest.mark.parametrize("right", [False, True])
+def test_rows_that_share_a_cache_set(machine, m: int, n: int, right: bool) -> None:
+    check(matmul(m, n, 1024, right=right, bias=True), machine)
