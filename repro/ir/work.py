@@ -52,11 +52,10 @@ def program_operations(program: Program) -> int:
 
 def program_instructions(program: Program, schedules: Sequence[Schedule]) -> int:
     """Scalar operations of a whole run at most, multiply-adds in register tiles a vector at a time."""
-    return _of_a_run(program.steps, [instructions(*each) for each in zip(program.kernels, schedules, strict=True)])
+    return _of_a_run(program.steps, [_instructions(*each) for each in zip(program.kernels, schedules, strict=True)])
 
 
-def instructions(kernel: Kernel, schedule: Schedule) -> int:
-    """Scalar operations of the whole kernel, multiply-adds in register tiles a vector at a time."""
+def _instructions(kernel: Kernel, schedule: Schedule) -> int:
     fused = 0 if schedule.tile is None else multiply_adds(kernel)
     return operations(kernel) - fused + fused // schedule.vector_width
 

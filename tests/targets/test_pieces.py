@@ -72,7 +72,7 @@ def zeros(runner: CpuExecutable) -> None:
 
 @MACHINES
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("work", [1, 5000, pieces.PIECE])
+@pytest.mark.parametrize("work", [1, 1000, pieces.PIECE])
 def test_every_item_runs_once(machine: Machine, threads: int, work: int, monkeypatch) -> None:
     monkeypatch.setattr(pieces, "PIECE", work)
     program = counting(21)
@@ -109,7 +109,7 @@ def alone(machine: Machine) -> CpuExecutable:
 
 @MACHINES
 def test_a_late_thread_is_not_waited_for(machine: Machine, monkeypatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", 5000)
+    monkeypatch.setattr(pieces, "PIECE", 1000)
     runner = alone(machine)
     for run in range(1, 4):
         assert late(runner, lambda run=run: (runner.parameter(0) == run).all())
@@ -128,11 +128,11 @@ def test_fixed_shares_would_be_found(monkeypatch) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_times_are_those_of_their_calls(threads: int, monkeypatch) -> None:
     """Calls that are shared out by pieces stand behind the others in the code; their rows do not."""
-    monkeypatch.setattr(pieces, "PIECE", 5000)
+    monkeypatch.setattr(pieces, "PIECE", 1000)
     program, machine = counting(1), HERE[0]
     schedules = chosen(program, machine)
     shared = [
-        pieces.piece(items, 2 * size) < items
+        pieces.piece(items, 2 * size // how.vector_width) < items
         for kernel, how, size in zip(program.kernels, schedules, SIZES, strict=False)
         if (items := kernels.work_items(kernel, how))
     ]

@@ -24,8 +24,8 @@ TAKEN_BYTES = 128
 LINE = 64
 
 PIECE = 1 << 18
-"""Scalar operations of a piece, multiply-adds in register tiles counted by vectors: some microseconds at least. To
-take one costs a tenth of a microsecond where another thread took the one before."""
+"""Vector operations of a piece: some tens of microseconds. With pieces of a sixteenth, a layer norm and GELU, whose
+code begins anew with each, took 3 and 4 % longer."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from repro.ir.program import LOCAL, Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, I64
-from repro.ir.work import instructions, operations
+from repro.ir.work import operations
 from repro.machines import Machine
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import pieces
@@ -215,11 +215,14 @@ class _Steps:
 
     def piece(self, call: Call) -> int:
         """Items of a piece of a call; all of them where it is better not shared out by pieces."""
-        kernel, chosen = self.program.kernels[call.kernel], self.schedules[call.kernel]
-        items = self.items[call.kernel]
-        if chosen.tile is not None and chosen.tile.row_items:
+        items, tile = self.items[call.kernel], self.schedules[call.kernel].tile
+        if tile is not None and tile.row_items:
             return items  # a thread's rows are run as one block
-        return pieces.piece(items, instructions(kernel, chosen))
+        return pieces.piece(items, self.work(call))
+
+    def work(self, call: Call) -> int:
+        """Vector operations of a call."""
+        return operations(self.program.kernels[call.kernel]) // self.schedules[call.kernel].vector_width
 
     def between_stops(self, call: Call) -> int:
         """Items of a call that are run without a look at the stop flag."""
@@ -296,12 +299,11 @@ class _Steps:
 
     def row_blocks(self, step: RowBlocks, counters: list[Val]) -> None:
         """Blocks by pieces, each block from its first call to its last."""
-        work = sum(instructions(self.program.kernels[call.kernel], self.schedules[call.kernel]) for call in step.body)
 
         def blocks(begin: Val, end: Val) -> None:
             self.f.loop(begin, end, 1, (), lambda at, _: self.row_block(step, counters, at))
 
-        size = pieces.piece(step.count, step.count * work)
+        size = pieces.piece(step.count, step.count * sum(map(self.work, step.body)))
         self.shared([pieces.Shared(step.count, size, step.count, blocks)])
         self.calls += len(step.body)
 
