@@ -154,7 +154,7 @@ class Body(Memory):
     def _apply(self, expr: Apply, scope: Scope) -> Val:
         if narrow_loops.is_narrow(expr):
             return self.value(narrow_loops.legalise(expr, expr.children[0]), scope)
-        tested = nans.operand(expr, self.machine)
+        tested = nans.operand(expr)
         if tested is not None:
             return nans.test(self.f, self.value(tested, scope))
         operands = self._same_width([self.value(child, scope) for child in expr.children])

@@ -1,21 +1,16 @@
-"""Tests for NaN that a kernel writes by integers, as a comparison of floats where registers are few."""
+"""Tests for NaN that a kernel writes by integers, as a comparison of floats: fewer instructions, and no constants."""
 
 from __future__ import annotations
 
 from repro.ir.expressions import Apply, Expr, apply, bitcast, const
 from repro.ir.types import BOOL, F32, U32
-from repro.machines import Machine
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val
 
-MANY_REGISTERS = 32
-"""With as many the two constants of the test by integers stay where they are."""
 
-
-def operand(expr: Apply, machine: Machine) -> Expr | None:
-    """The f32 that an expression finds to be NaN or not by its bits (`ops.canonical_nan_expr`), where a comparison of
-    floats is shorter."""
-    if expr.op != "gt" or machine.registers >= MANY_REGISTERS:
+def operand(expr: Apply) -> Expr | None:
+    """The f32 that an expression finds to be NaN or not by its bits (`ops.canonical_nan_expr`)."""
+    if expr.op != "gt":
         return None
     magnitude = expr.children[0]
     bits = magnitude.children[0] if isinstance(magnitude, Apply) and magnitude.op == "and" else None
