@@ -55,7 +55,7 @@ def check(kernel: Kernel, machine: Machine, threads: int) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize(("length", "others", "steps"), [(1024, 0, 3), (384, 0, 6), (384, 2, 2), (4096, 1, 1)])
+@pytest.mark.parametrize(("length", "others", "steps"), [(1024, 0, 3), (384, 0, 6), (384, 2, 1), (4096, 1, 1)])
 def test_all_rows_that_are_on_their_way_are_a_quarter_of_a_cache(
     machine: Machine, length: int, others: int, steps: int
 ) -> None:
@@ -197,7 +197,10 @@ def test_rows_reduced_while_others_are_computed(machine: Machine, shape: tuple[i
 
 @EVERY
 def test_rows_are_reduced_ahead_where_they_stay_near_and_nothing_changes_them(machine: Machine) -> None:
-    """Rows that are written where they are read, or of which two fill the nearest cache, are reduced in their turn."""
+    """Rows that are written where they are read, of which two fill the nearest cache, or that others are read with, are
+    reduced in their turn."""
     assert reduces_ahead(by_their_extremes(2, 4, 384), machine)
     assert not reduces_ahead(by_their_extremes(2, 4, 384, in_place=True), machine)
     assert not reduces_ahead(by_their_extremes(2, 4, machine.l1_bytes // 8 + 16), machine)
+    assert reduces_ahead(less_their_sums(8, 384), machine)
+    assert not reduces_ahead(less_their_sums(8, 384, others=1), machine)
