@@ -55,6 +55,8 @@ class Copies:
         """Elements from one of the thread's terms to the next, where that is one number."""
         f, base = self.f, self.body.pointer(separation.buffer, integer(0))
         self.base = f.let(f"addrspacecast ptr {base.text} to ptr addrspace(1)", I64).text
+        self.size = f.let(f'call i32 asm "mov.b32 $0, {self.bytes};", "=r"()', U32)
+        """Bytes of a copy, kept from LLVM: of a number that it knows it would make the size from a bit by shifts."""
         stride = separation.line_stride
         if stride is None:
             scopes = [share.line_scope(line, outer) for line in share.own_lines]
@@ -134,15 +136,19 @@ class Copies:
         return self._at(place, scalars.convert(f, own, I64))
 
     def _copy(self, source: str, target: str, kept: Val | None) -> None:
-        """Of no bytes where it is not kept: by the operand that says so, which is one predicate of the chip (PTX ISA
-        7.5, `ignore-src`); a number of bytes would be made from it, and compared again."""
+        """Where it is not kept it writes zeros. A comparison says so by the operand that is a predicate (PTX ISA 7.5,
+        `ignore-src`), from which a number of bytes would be made, and compared again; words of lines and terms by that
+        number, since they are no predicates yet."""
         how = "cg" if self.bytes == 16 else "ca"
-        if kept is None:
-            arguments = [f"ptr addrspace(3) {target}", f"ptr addrspace(1) {source}"]
-            types = ["ptr addrspace(3)", "ptr addrspace(1)"]
-            self.f.effect(f"llvm.nvvm.cp.async.{how}.shared.global.{self.bytes}", types, arguments)
+        types, arguments = ["ptr addrspace(3)", "ptr addrspace(1)"], [target, source]
+        if kept is not None and self.presence.meeting is None:
+            ignored = scalars.binary(self.f, "xor", kept, integer(1, BOOL))
+            text = f"cp.async.{how}.shared.global [$0], [$1], {self.bytes}, $2;"
+            operands = f"{types[0]} {target}, {types[1]} {source}, {ignored.typed}"
+            self.f.line(f'call void asm sideeffect "{text}", "l,l,b"({operands})')
             return
-        ignored = scalars.binary(self.f, "xor", kept, integer(1, BOOL))
-        text = f"cp.async.{how}.shared.global [$0], [$1], {self.bytes}, $2;"
-        operands = f"ptr addrspace(3) {target}, ptr addrspace(1) {source}, {ignored.typed}"
-        self.f.line(f'call void asm sideeffect "{text}", "l,l,b"({operands})')
+        name = f"llvm.nvvm.cp.async.{how}.shared.global.{self.bytes}"
+        if kept is not None:
+            given = scalars.select(self.f, kept, self.size, integer(0, U32))
+            name, types, arguments = f"{name}.s", [*types, "i32"], [*arguments, given.text]
+        self.f.effect(name, types, [f"{kind} {value}" for kind, value in zip(types, arguments, strict=True)])
