@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -14,6 +17,12 @@ from repro.artifact import files
 from repro.artifact.canonical import Bytes, sha256
 from repro.errors import ReproError
 from repro.ir.types import DTYPES, Array, DType, TensorType, parse_type, to_face, to_storage
+
+UNREADABLE: tuple[type[Exception], ...] = (
+    ValueError, TypeError, KeyError, EOFError, SyntaxError, TokenError, OverflowError,  # of the header of an array
+    BadZipFile, zlib.error, RuntimeError, MemoryError,  # of the archive: damaged, encrypted, of a method not known
+)  # fmt: skip
+"""What NumPy and the libraries below it raise for bytes that are no arrays."""
 
 BY_FACE: dict[np.dtype[Any], DType] = {dtype.face: dtype for dtype in DTYPES}
 
@@ -51,7 +60,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
                 return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise ReproError("the .npz file cannot be read", found=f"{path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, MemoryError, KeyError, SyntaxError, TypeError) as error:
+    except UNREADABLE as error:
         raise ReproError("not an .npz file of plain arrays", found=f"{path}: {error}") from error
 
 

@@ -43,7 +43,7 @@ def read(source: Path) -> dict[str, Array]:
 def _mapped(file: Path) -> Array:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, *tensors.UNREADABLE) as error:
         raise ReproError("not an .npy file of plain values", found=f"{file}: {error}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 
 import repro
 from repro import cli
+from repro.errors import ReproError
 from tests.artifact.test_layout import tree
 from tests.cli.conftest import INPUTS, MODEL
 
@@ -185,6 +187,23 @@ def test_inputs_that_do_not_fit_are_two(mlp: Path, tmp_path: Path, inputs: dict[
 def test_what_is_no_npz_is_two(mlp: Path, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "in.npz").write_bytes(content)
     assert cli.main(["run", str(mlp), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "o.npz")]) == 2
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_damaged_archive_is_read_or_refused(save: Callable[..., None], tmp_path: Path) -> None:
+    """Whatever its layers raise: of every byte some bits are other ones."""
+    save(tmp_path / "whole.npz", x=np.arange(12, dtype=np.float32).reshape(3, 4))
+    whole, refused = (tmp_path / "whole.npz").read_bytes(), 0
+    for place in range(len(whole)):
+        for bits in (1, 8, 255):
+            damaged = bytearray(whole)
+            damaged[place] ^= bits
+            (tmp_path / "in.npz").write_bytes(damaged)
+            try:
+                repro.read_npz(tmp_path / "in.npz")
+            except ReproError:
+                refused += 1
+    assert refused > len(whole)
 
 
 def test_pickles_are_not_opened(mlp: Path, tmp_path: Path) -> None:
