@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from repro.ir.graph import Graph, Node, Value
+from repro.ir.scalars import SCALARS
 from repro.ops.record import ByElement, ByNests, Op, Structural, record
 
 LARGEST_EXPRESSION = 600
@@ -20,6 +21,8 @@ FUNCTION_WEIGHT = 40
 """What an expensive op counts for in the size of an expression."""
 WINDOW_WEIGHT = 3
 """Inlined operations from which on a value is stored that overlapping windows would compute for each of them."""
+DIVISIONS = 2
+"""Readers that may each divide again rather than read what one division stored."""
 LARGEST_REGION = 24
 """Elementwise ops among which what reads a value is followed to where it meets again."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
@@ -251,6 +254,25 @@ def _goes_on(value: Value, users: _Users) -> bool:
     return len(behind) == 1 and not _moves(behind[0]) and _continues(behind[0], value)
 
 
+def _made_again(node: Node, users: _Users, stored: set[Value]) -> bool:
+    """Whether readers make an element again from the one that lies in memory, by one instruction with numbers: it would
+    take as much memory until the last of them, and as much to read."""
+    if node.op not in SCALARS:
+        return False
+    value, wide = node.results[0], [operand for operand in dict.fromkeys(node.operands) if not _is_number(operand)]
+    if len(wide) != 1 or wide[0] not in stored or not _continues(node, wide[0]):
+        return False
+    large = value.type.elements * value.dtype.bytes >= wide[0].type.elements * wide[0].dtype.bytes
+    return large and all(_continues(user, value) and not _moves(user) for user in users.get(value, ()))
+
+
+def _is_number(value: Value) -> bool:
+    """Whether all elements are one number."""
+    if value.type.elements == 1:
+        return True
+    return _is_view(value.node) and _is_number(value.node.operands[0])
+
+
 def _readers(value: Value, users: _Users) -> int:
     """How many nodes read a value, those behind a view that grows counted each; picks compute their few elements."""
     total = 0
@@ -284,8 +306,10 @@ def _stored(
     value = node.results[0]
     if value in inside:
         return set()
-    several = not _moves(node) and bool(node.operands) and _readers(value, users) > 1
-    if not several and _goes_on(value, users):
+    readers = 0 if _moves(node) or not node.operands else _readers(value, users)
+    again = readers <= (DIVISIONS if op.expensive else readers) and _made_again(node, users, stored)
+    several = readers > 1 and not again
+    if not several and (readers > 1 or _goes_on(value, users)):
         limit = LARGEST_EXPRESSION + 1
     if value in results or value in stored or several or weight[node] >= limit:
         return {value}
