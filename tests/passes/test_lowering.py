@@ -15,18 +15,20 @@ from passes.lower import lower
 from passes.pipeline import run_checked
 from passes.plan import ALIGNMENT, plan
 from repro.errors import InternalError
-from repro.ir.graph import Graph, argument
+from repro.ir.graph import Graph, Value, argument
 from repro.ir.program import TEMPORARY, Buffer, Call
 from repro.ir.types import F32, I64, TensorType
 from repro.ops import (
     add,
     broadcast,
+    div,
     elementwise,
     fill,
     gather,
     iota,
     matmul,
     maximum,
+    mul,
     reduce_axes,
     reshape,
     scatter,
@@ -34,6 +36,7 @@ from repro.ops import (
 )
 from repro.targets import cpu, interpreter
 from tests.running import run_on_cpu
+from tests.targets.test_reduction_orders import mixed
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=14))
@@ -76,6 +79,31 @@ def test_an_epilogue_may_be_moved_one_to_one() -> None:
     np.testing.assert_allclose(
         interpreter.run(lower(graph), arrays)[0].reshape(plain.shape), plain, rtol=1e-5, atol=1e-5
     )
+
+
+def test_one_instruction_with_a_number_is_computed_again() -> None:
+    """Not stored for two readers; a division is for three, and so is a sum of two arrays."""
+    kind = TensorType(F32, (40, 30))
+    dot = matmul(argument(0, TensorType(F32, (40, 8))), argument(1, TensorType(F32, (8, 30))))
+    x = elementwise("erf", dot)
+    half = div(x, fill(1.5, kind))
+
+    def stores(value: Value, *readers: Value) -> bool:
+        graph = Graph((*(TensorType(F32, shape) for shape in ((40, 8), (8, 30))), kind), (x, *readers))
+        results = run_checked(graph, [mixed(t.elements).reshape(t.shape) for t in graph.arguments], [])
+        assert results.program.kernels
+        return value in fuse(graph).stored
+
+    def read(value: Value) -> tuple[Value, ...]:
+        return elementwise("erf", value), elementwise("exp", value)
+
+    assert not stores(half, *read(half))
+    assert stores(half, *read(half), elementwise("tanh", half))
+    scaled = mul(x, fill(1.5, kind))
+    assert not stores(scaled, *read(scaled), elementwise("tanh", scaled))
+    sum_ = add(x, argument(2, kind))
+    assert stores(sum_, *read(sum_))
+    assert stores(scaled, elementwise("erf", scaled), matmul(scaled, transpose(scaled, (1, 0)))), "a dot reads it often"
 
 
 def test_debug_mode_runs_the_reference_around_each_pass() -> None:
