@@ -15,7 +15,7 @@ from passes.schedule import schedule
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.schedule import Schedule
 from repro.ir.types import F32, I64, Array, TensorType
-from repro.ops import canonical_nan, scatter, slice_
+from repro.ops import canonical_nan, convolution, scatter, slice_
 from repro.ops.record import evaluate
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
@@ -117,3 +117,11 @@ def test_scatter_of_no_updates(points: int, columns: int) -> None:
     kinds = [TensorType(F32, (4, 5)), TensorType(I64, (2, points, 1)), TensorType(F32, (2, points, columns))]
     inputs = [np.zeros(kind.shape, kind.dtype.storage) for kind in kinds]
     graph_bits(kinds, lambda t, i, u: scatter("add", slice_(t, (0, 0), (4, columns)), i, u, (0,)), inputs)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_padded_weight_gradient_of_a_column_of_taps(columns: int) -> None:
+    """Taps lie across the lines of its pictures: their presence is another matter than that of taps along lines."""
+    kinds = [TensorType(F32, (2, 1, 4, 8)), TensorType(F32, (4, 1, 4, 8))]
+    inputs = [np.random.default_rng(n).standard_normal(kind.shape).astype(np.float32) for n, kind in enumerate(kinds)]
+    graph_bits(kinds, lambda x, y: convolution(x, y, (3, columns), (1, 1), (1, 1), (-1, 0), (1, 1), 1), inputs)
