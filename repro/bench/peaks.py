@@ -14,7 +14,7 @@ from repro.machines import Machine
 from repro.runtime.buffers import aligned
 from repro.targets.cpu.code import Code
 from repro.targets.llvm import toolchain
-from repro.targets.llvm.program import SYMBOL
+from repro.targets.llvm.context import SYMBOL
 
 SPARE_REGISTERS = 4
 """Beside the chains: one for the factor. More chains than registers would measure how fast they are spilled; those that

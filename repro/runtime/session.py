@@ -16,17 +16,17 @@ from repro.runtime.buffers import Buffers, aligned
 from repro.runtime.crew import Crew
 from repro.runtime.threads import Pool
 from repro.targets.cpu import Code
-from repro.targets.llvm.pieces import TAKEN_BYTES
-from repro.targets.llvm.program import (
+from repro.targets.llvm.context import (
     BUFFERS,
     CONTEXT_BYTES,
     ONCE,
-    OPERATIONS_BETWEEN_STOPS,
     PROFILE,
     SCRATCH,
     SCRATCH_STRIDE,
     STOP,
 )
+from repro.targets.llvm.pieces import TAKEN_BYTES
+from repro.targets.llvm.steps import OPERATIONS_BETWEEN_STOPS
 
 
 class CpuExecutable:

@@ -18,7 +18,7 @@ from repro.artifact.sessions import match
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY
 from repro.ir.types import Array, parse_type, to_face
 from repro.targets.cpu import target
-from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from repro.targets.protocol import CompiledProgram
 
 NATIVE = platform.machine() == "aarch64"

@@ -14,7 +14,7 @@ from repro.ir.schedule import Schedule
 from repro.ir.types import Array
 from repro.machines import AARCH64
 from repro.targets import cpu
-from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from tests import compiled
 from tests.goldens.qemu import COMPILER, EMULATOR, SOURCE
 from tests.targets.native import single

@@ -21,7 +21,7 @@ from repro.runtime.session import CpuExecutable
 from repro.targets.cpu.counting import Counted, Variant
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import pieces
-from repro.targets.llvm.program import BUFFERS
+from repro.targets.llvm.context import BUFFERS
 from tests import compiled
 from tests.targets.native import HERE, executable
 from tests.targets.test_native_programs import f32

@@ -17,7 +17,8 @@ from repro.ir.types import F32
 from repro.machines import Machine
 from repro.targets import interpreter
 from repro.targets.llvm import program as programs
-from repro.targets.llvm import toolchain
+from repro.targets.llvm import steps, toolchain
+from repro.targets.llvm.context import STOP
 from tests.targets.native import HERE, executable
 from tests.targets.test_native_programs import countdown, elementwise, f32, rotation, run
 
@@ -37,7 +38,7 @@ def emitted(program: Program, machine: Machine, profile: bool = False) -> str:
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("made", [rotation(333), countdown(100)], ids=["loop", "while and branch"])
 def test_parts_change_no_bit(made: Program, machine: Machine, threads: int, most: int, monkeypatch) -> None:
-    monkeypatch.setattr(programs, "STEPS_OF_A_FUNCTION", most)
+    monkeypatch.setattr(steps, "STEPS_OF_A_FUNCTION", most)
     assert "@steps0" in emitted(made, machine)
     (given,) = (each for each in made.buffers if each.role == INPUT)
     inputs = [np.arange(given.elements, dtype=np.float32) % 7]
@@ -72,7 +73,7 @@ def test_no_function_is_long(machine: Machine, profile: bool) -> None:
     functions = re.split(r"^define ", text, flags=re.MULTILINE)[1:]
     calls = [len(re.findall(r"call void @k", each)) for each in functions]
     assert sum(calls) == 100
-    assert max(calls) == programs.STEPS_OF_A_FUNCTION
+    assert max(calls) == steps.STEPS_OF_A_FUNCTION
     assert toolchain.object_code(text, machine)
 
 
@@ -80,7 +81,7 @@ def test_no_function_is_long(machine: Machine, profile: bool) -> None:
 def test_as_many_barriers_as_calls(machine: Machine) -> None:
     """And whatever a barrier or a part says is heard: a step that stops ends all functions around it."""
     text = emitted(ladder(100), machine)
-    parts = -(-100 // programs.STEPS_OF_A_FUNCTION)
+    parts = -(-100 // steps.STEPS_OF_A_FUNCTION)
     assert text.count("call i1 @barrier") == 100
     assert len(re.findall(r"br i1 %v\d+, label %finish", text)) == 100 + parts
 
@@ -88,7 +89,7 @@ def test_as_many_barriers_as_calls(machine: Machine) -> None:
 @MACHINES
 def test_one_barrier_a_part_where_threads_keep_to_themselves(machine: Machine) -> None:
     text = emitted(ladder(100, HALF_LESS), machine)
-    assert text.count("call i1 @barrier") == -(-100 // programs.STEPS_OF_A_FUNCTION)
+    assert text.count("call i1 @barrier") == -(-100 // steps.STEPS_OF_A_FUNCTION)
 
 
 def entered(program: Program, machine: Machine, state: np.ndarray, inputs: list[np.ndarray]) -> int:
@@ -99,7 +100,7 @@ def entered(program: Program, machine: Machine, state: np.ndarray, inputs: list[
         runner.buffers.bind_input(position, value)
     runner.buffers.fresh_outputs()
     runner._context[:192] = 0
-    runner._context[programs.STOP] = 1
+    runner._context[STOP] = 1
     said = runner.code.enter(ctypes.c_void_p(runner._context.ctypes.data), 0, 1)
     held = runner.parameter(0)
     assert held is not None
@@ -111,7 +112,7 @@ def entered(program: Program, machine: Machine, state: np.ndarray, inputs: list[
 @MACHINES
 @pytest.mark.parametrize("most", [1, 2, 100])
 def test_a_commit_is_not_stopped_in_parts(machine: Machine, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "STEPS_OF_A_FUNCTION", most)
+    monkeypatch.setattr(steps, "STEPS_OF_A_FUNCTION", most)
     buffers = (Buffer(F32, SIZE, PARAMETER, 0), Buffer(F32, SIZE, TEMPORARY, 0))
     there, back = Call(0, (0, 1)), Call(0, (1, 0))
     committed = Program((TWICE,), buffers, (), (Commit(None, (there, back, there, back)),), 4 * SIZE)

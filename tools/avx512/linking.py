@@ -8,8 +8,8 @@ from pathlib import Path
 
 from repro.ir.program import TEMPORARY, Buffer
 from repro.ir.types import BF16, DType
+from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from repro.targets.llvm.pieces import TAKEN_BYTES
-from repro.targets.llvm.program import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from tools.avx512.recording import Job
 
 HOST = Path(__file__).with_name("host.c")

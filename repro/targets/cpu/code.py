@@ -14,6 +14,7 @@ from repro.machines import Machine
 from repro.targets.llvm import crew, pieces, toolchain
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import program as programs
+from repro.targets.llvm.context import SYMBOL
 
 
 def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -> bytes:
@@ -39,7 +40,7 @@ class Code:
     """Objects loaded into this process."""
 
     def __init__(self, objects: Sequence[bytes]) -> None:
-        self._loaded = toolchain.Loaded(objects, programs.SYMBOL)
+        self._loaded = toolchain.Loaded(objects, SYMBOL)
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.address = self._loaded.address
         self.enter = prototype(self.address)

@@ -110,7 +110,8 @@ class Memory(ABC):
         are there and lie as far apart; gathered elsewhere."""
 
         def gathered() -> Val:
-            offset = self.f.splat(self.value(expr.offset, scope), lanes.width)
+            """In a scope of its own, since what it computes may stand on one side of a branch."""
+            offset = self.f.splat(self.value(expr.offset, Scope(scope, {})), lanes.width)
             address = self.pointer(expr.buffer, offset).text
             full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
             raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
