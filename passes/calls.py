@@ -33,8 +33,8 @@ def called(kernel: Kernel, call: Call) -> Called:
     return Called(kernel.axes, tuple(Store(call.buffers[s.buffer], place, value) for s, place, value in pairs))
 
 
-def kernel_of(made: Called, buffers: Sequence[Buffer]) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
-    """Its kernel, in which buffers are numbered by first use, and what the call gives it: buffers, depths of loops."""
+def call_of(made: Called, kernels: list[Kernel], buffers: Sequence[Buffer]) -> Call:
+    """The call of its kernel, which is added to the kernels; in that, buffers are numbered by first use."""
     loads = [expr.buffer for expr in topological(made.roots) if isinstance(expr, Load)]
     written = [store.buffer for store in made.stores]
     used = dict.fromkeys([*loads, *written])
@@ -46,4 +46,5 @@ def kernel_of(made: Called, buffers: Sequence[Buffer]) -> tuple[Kernel, tuple[in
     stores = tuple(Store(names[store.buffer], place, value) for store, place, value in pairs)
     parameters = tuple(BufferParameter(buffers[b].dtype, buffers[b].elements, b in written) for b in used)
     extents = tuple(counters[depth].extent for depth in depths)
-    return Kernel(parameters, extents, made.axes, 0, stores), tuple(used), tuple(depths)
+    kernels.append(Kernel(parameters, extents, made.axes, 0, stores))
+    return Call(len(kernels) - 1, tuple(used), tuple(depths))

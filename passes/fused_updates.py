@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from passes.calls import Called, called, kernel_of
-from passes.plan import plan
+from passes.calls import Called, call_of, called
+from passes.plan import with_steps
 from passes.rename import rewritten
-from passes.sequences import by_first_use, renamed, touches
+from passes.sequences import touches
 from passes.windows import window
 from repro.ir import index as ix
 from repro.ir.contraction import find
@@ -40,12 +40,8 @@ def fused_updates(program: Program) -> Program:
     steps = made.steps()
     if steps == program.steps:
         return program
-    kernels, numbers = by_first_use(made.kernels, steps)
-    final = tuple(renamed(step, {}, numbers) for step in steps)
-    buffers, arena = plan(program.buffers, final)
-    if arena > program.arena_bytes:
-        return program
-    return replace(program, kernels=kernels, buffers=buffers, steps=final, arena_bytes=arena)
+    found = with_steps(program, steps, made.kernels)
+    return found if found.arena_bytes <= program.arena_bytes else program
 
 
 class _Updates:
@@ -107,9 +103,7 @@ class _Updates:
             return None
         self.left -= work
         self.kept |= self.touched[at].read
-        whole, buffers, depths = kernel_of(made, self.program.buffers)
-        self.kernels.append(whole)
-        return Call(len(self.kernels) - 1, buffers, depths)
+        return call_of(made, self.kernels, self.program.buffers)
 
     def _may_wait(self, at: int, own: frozenset[int]) -> bool:
         """Whether a step may run in the commit, as part of one that writes `own`: nothing else behind it writes what it

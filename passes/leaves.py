@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from passes.calls import Called, called, kernel_of
-from passes.plan import plan
+from passes.calls import Called, call_of, called
+from passes.plan import with_steps
 from passes.rename import rewritten
-from passes.sequences import bodies, by_first_use, renamed, with_bodies
+from passes.sequences import bodies, with_bodies
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Load, Reduce, load, reduce, topological
@@ -35,10 +35,7 @@ def leaves(program: Program) -> Program:
     steps = made.sequence(program.steps)
     if steps == program.steps:
         return program
-    used, numbers = by_first_use(made.kernels, steps)
-    final = tuple(renamed(step, {}, numbers) for step in steps)
-    buffers, arena = plan(tuple(made.buffers), final)
-    return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena)
+    return with_steps(program, steps, made.kernels, made.buffers)
 
 
 class _Leaves:
@@ -64,13 +61,8 @@ class _Leaves:
         if found is None:
             return (step,)
         self.buffers.append(Buffer(found.reduce.dtype, found.leaves * found.rows, TEMPORARY, 0))
-        *first, rest = (self._call(part) for part in found.parts(whole, len(self.buffers) - 1))
+        *first, rest = (call_of(part, self.kernels, self.buffers) for part in found.parts(whole, len(self.buffers) - 1))
         return (*first, *self.call(rest))
-
-    def _call(self, made: Called) -> Call:
-        kernel, buffers, depths = kernel_of(made, self.buffers)
-        self.kernels.append(kernel)
-        return Call(len(self.kernels) - 1, buffers, depths)
 
 
 def _sums(kernel: Called) -> list[Reduce]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from passes.merge import Elementwise, as_call, elementwise, merge
-from passes.plan import plan
-from passes.sequences import bodies, by_first_use, renamed, touched, touched_itself, touches, with_bodies
+from passes.plan import with_steps
+from passes.sequences import bodies, touched, touched_itself, touches, with_bodies
 from repro.ir.loops import Kernel
 from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, Step, While, walk
 
@@ -27,7 +27,7 @@ def shorten_loops(program: Program) -> Program:
         return program
     made = _Shortened(program)
     steps = made.sequence(program.steps, False)
-    return _rebuilt(program, made.kernels, steps)
+    return with_steps(program, steps, made.kernels)
 
 
 class _Shortened:
@@ -110,11 +110,3 @@ class _Shortened:
     def _needed(self, buffer: int, group: Elementwise) -> bool:
         own = self.program.buffers[buffer].role == TEMPORARY and self.uses[buffer] == group.touches[buffer]
         return not own or buffer in group.read
-
-
-def _rebuilt(program: Program, kernels: Sequence[Kernel], steps: Sequence[Step]) -> Program:
-    """Kernels by first use, memory planned anew. (A buffer that nothing uses any more keeps its number.)"""
-    used, numbers = by_first_use(kernels, steps)
-    final = tuple(renamed(step, {}, numbers) for step in steps)
-    buffers, arena = plan(program.buffers, final)
-    return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena)

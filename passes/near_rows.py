@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
-from passes.calls import Called, called, kernel_of
-from passes.plan import plan
+from passes.calls import Called, call_of, called
+from passes.plan import with_steps
 from passes.rename import rebuilt, rewritten
-from passes.sequences import Touched, bodies, by_first_use, renamed, touched_itself, touches, with_bodies
+from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, Rarely, Reduce, topological
@@ -40,12 +39,8 @@ def near_rows(program: Program) -> Program:
     steps = made.sequence(program.steps)
     if steps == program.steps:
         return program
-    used, numbers = by_first_use(made.kernels, steps)
-    final = tuple(renamed(step, {}, numbers) for step in steps)
-    buffers, arena = plan(program.buffers, final)
-    if arena > program.arena_bytes:
-        return program
-    return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena)
+    found = with_steps(program, steps, made.kernels)
+    return found if found.arena_bytes <= program.arena_bytes else program
 
 
 class _NearRows:
@@ -79,7 +74,7 @@ class _NearRows:
         if alone and isinstance(producer, Call) and isinstance(consumer, Call) and self._is_cheap(producer):
             made = joined(self._called(producer), self._called(consumer), buffer)
             if made is not None:
-                steps[before], steps[position] = None, self._call(made)
+                steps[before], steps[position] = None, call_of(made, self.kernels, self.program.buffers)
 
     def _is_cheap(self, call: Call) -> bool:
         kernel = self.kernels[call.kernel]
@@ -87,11 +82,6 @@ class _NearRows:
 
     def _called(self, call: Call) -> Called:
         return called(self.kernels[call.kernel], call)
-
-    def _call(self, made: Called) -> Call:
-        kernel, buffers, depths = kernel_of(made, self.program.buffers)
-        self.kernels.append(kernel)
-        return Call(len(self.kernels) - 1, buffers, depths)
 
 
 def _both(first: Touched, then: Touched) -> Touched:

@@ -3,12 +3,27 @@ own; lifetimes that overlap never share bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from repro.ir.program import LOCAL, TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, RowBlocks, Step, While, walk
+from passes.sequences import by_first_use, renamed
+from repro.ir.loops import Kernel
+from repro.ir.program import (
+    LOCAL,
+    TEMPORARY,
+    Branch,
+    Buffer,
+    Call,
+    Commit,
+    CountedLoop,
+    Program,
+    RowBlocks,
+    Step,
+    While,
+    walk,
+)
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
@@ -83,6 +98,18 @@ def plan(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Bu
     uses.keep_results()
     offsets, arena = _offsets(buffers, TEMPORARY, uses)
     return _placed(buffers, TEMPORARY, offsets), arena
+
+
+def with_steps(
+    program: Program, steps: tuple[Step, ...], kernels: Sequence[Kernel], buffers: Sequence[Buffer] | None = None
+) -> Program:
+    """The program with other steps, of so many kernels (and buffers): the kernels that are called, each once, by first
+    use, and memory planned anew."""
+    used, numbers = by_first_use(kernels, steps)
+    final = tuple(renamed(step, {}, numbers) for step in steps)
+    placed, arena = plan(program.buffers if buffers is None else tuple(buffers), final)
+    placed, local = plan_local(placed, final)
+    return replace(program, kernels=used, buffers=placed, steps=final, arena_bytes=arena, local_bytes=local)
 
 
 def plan_local(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Buffer, ...], int]:

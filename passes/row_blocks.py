@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from passes.plan import plan, plan_local
+from passes.plan import with_steps
 from passes.rename import rewritten
-from passes.sequences import Touched, bodies, by_first_use, renamed, touched_itself, touches, with_bodies
+from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Axis, Expr, Load, Reduce, Scalar, topological
@@ -237,13 +237,8 @@ def row_blocks(program: Program, limits: Limits, gain: Gain | None = None) -> Pr
     steps = made.sequence(program.steps, 0)
     if steps == program.steps:
         return program
-    used, numbers = by_first_use(made.kernels, steps)
-    final = tuple(renamed(step, {}, numbers) for step in steps)
-    buffers, arena = plan(tuple(made.buffers), final)
-    if arena > program.arena_bytes:
-        return program
-    buffers, local = plan_local(buffers, final)
-    return replace(program, kernels=used, buffers=buffers, steps=final, arena_bytes=arena, local_bytes=local)
+    found = with_steps(program, steps, made.kernels, made.buffers)
+    return found if found.arena_bytes <= program.arena_bytes else program
 
 
 class _Blocks:
