@@ -201,6 +201,12 @@ COMPARISONS: list[tuple[str, int, int, bool]] = [
     ("gt.f32", f32(INF), 0x7F7FFFFF, True), ("gt.f64", f64(NAN), f64(1.0), False), ("le.f32", 1, 1, True),
     ("lt.f32", f32(-0.0), f32(0.0), False), ("leu.f64", f64(NAN), f64(1.0), True),
     ("leu.f64", f64(2.0), f64(1.0), False), ("ltu.f64", f64(1.0), f64(1.0), False),
+    ("gtu.f32", f32(NAN), f32(1.0), True), ("gtu.f32", f32(2.0), f32(1.0), True),
+    ("gtu.f32", f32(1.0), f32(1.0), False), ("gtu.f64", f64(1.0), f64(NAN), True),
+    ("gtu.f64", f64(1.0), f64(INF), False), ("geu.f32", f32(1.0), f32(NAN), True),
+    ("geu.f32", f32(0.0), f32(-0.0), True), ("geu.f32", f32(-INF), f32(1.0), False),
+    ("leu.f32", f32(NAN), f32(NAN), True), ("leu.f32", f32(INF), f32(1.0), False),
+    ("equ.f32", f32(1.0), f32(2.0), False), ("equ.f32", f32(NAN), 0, True),
 ]  # fmt: skip
 
 WORKED_OUT = frozenset(
