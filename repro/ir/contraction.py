@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Chain, Expr, Load, Reduce, topological
@@ -27,7 +28,7 @@ class Contraction:
     columns: tuple[Axis, ...]
     absent_in: int | None
 
-    @property
+    @cached_property
     def extents(self) -> tuple[int, int, int, int]:
         """Batch, rows, columns, terms."""
         groups = (self.batch, self.rows, self.columns, self.reduce.axes)

@@ -38,9 +38,9 @@ def check(kernel: Kernel, ptx: str, llvm: str) -> None:
 def check_code(name: str, fma: frozenset[DType], ptx: str, llvm: str) -> None:
     """The same for code of several kernels, which have an fma in the types given."""
     for pattern, what in _FORBIDDEN:
-        found = re.search(f".*{pattern}.*", ptx)
+        found = re.search(pattern, ptx)
         if found:
-            raise InternalError(f"{name} holds {what}: {found.group(0).strip()}")
+            raise InternalError(f"{name} holds {what}: {_line(ptx, found.start())}")
     ptx = re.sub(r"//.*", "", ptx)
     for called in _CALLED.findall(ptx):
         if ".func" not in ptx or not re.search(rf"\.func\s*(?:\([^)]*\)\s*)?{called}\b", ptx):
@@ -49,6 +49,11 @@ def check_code(name: str, fma: frozenset[DType], ptx: str, llvm: str) -> None:
     if flag:
         raise InternalError(f"{name} has a fast-math flag: {flag.group(0)}")
     _check_fma(name, fma, ptx, llvm)
+
+
+def _line(text: str, place: int) -> str:
+    """The line that holds a place of the text."""
+    return text[text.rfind("\n", 0, place) + 1 :].partition("\n")[0].strip()
 
 
 def fma_types(kernel: Kernel) -> frozenset[DType]:

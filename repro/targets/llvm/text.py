@@ -10,14 +10,15 @@ from repro.ir.types import BOOL, F32, F64, I64, DType
 
 SELDOM = '!2 = !{!"branch_weights", i32 1, i32 4095}'
 """Of a condition that seldom holds."""
-_FLOAT_NAMES = {F32: "float", F64: "double"}
 
 
 def element(dtype: DType) -> str:
     """The LLVM type of a value in a register: i1 for bool, integers for the narrow floats."""
-    if dtype is BOOL:
-        return "i1"
-    return _FLOAT_NAMES.get(dtype, f"i{dtype.bits}")
+    if dtype is F32:
+        return "float"
+    if dtype is F64:
+        return "double"
+    return "i1" if dtype is BOOL else f"i{dtype.bits}"
 
 
 def memory(dtype: DType) -> str:
