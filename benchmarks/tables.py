@@ -14,20 +14,21 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
 from repro.bench.report import ratio_text, share_text
 from repro.bench.suite import Benchmark, Measurement
-from repro.bench.workloads import MODES, WORKLOADS
+from repro.bench.workloads import FORWARD, MODES, STEP, WORKLOADS
 from repro.bench.workloads.models import MODELS
 
 RECORDS = Path(__file__).parent / "records"
 MIB = 1 << 20
 MARKED = re.compile(r"<!-- (?P<name>\w+) of (?P<machine>[\w-]+) -->\n.*?<!-- end of (?P=name) -->", re.S)
 SQUARE, SKINNY = re.compile(r"dot/\d+"), re.compile(r"dot(_t)?/\d+x\d+x\d+")
+STREAMED = re.compile(r"layer_norm|elementwise|adam|sum/\d+")
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,64 @@ def operations(machine: Path) -> Iterator[str]:
             yield _line(*row.cells(peers))
 
 
-def dots(machine: Path) -> Iterator[str]:
-    """Of the ratios to torch.mm: geometric mean and least."""
-    yield from _head("dots", "threads", "PyTorch / repro, geometric mean", "least")
-    for name, pattern in (("square", SQUARE), ("skinny", SKINNY)):
-        found: dict[int, list[float]] = {}
-        for row in rows(machine):
-            each = row.measurement
-            if pattern.fullmatch(each.workload) and "torch" in each.ratios:
-                found.setdefault(each.threads, []).append(each.ratios["torch"].value)
-        for threads, values in found.items():
-            mean = exp(sum(log(value) for value in values) / len(values))
-            yield _line(name, str(threads), f"{mean:.2f}", f"{min(values):.2f}")
+def aims(machine: Path) -> Iterator[str]:
+    """What is asked of all, and what the worst of them has: its name behind the number."""
+    found = rows(machine)
+    threads = sorted({row.measurement.threads for row in found})
+    yield from _head(*("", "asked", *(f"{count} thread{'s' * (count > 1)}" for count in threads)))
+    for aim in _AIMS:
+        cells = [aim.cell([row for row in found if row.measurement.threads == count]) for count in threads]
+        if any(cells):
+            yield _line(aim.what, aim.asked, *cells)
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """Of the rows that `value` has a number for, the `worst`; before it their geometric mean if `mean`."""
+
+    what: str
+    asked: str
+    value: Callable[[Row], float | None]
+    worst: Callable[[Iterable[tuple[float, str]]], tuple[float, str]] = min
+    mean: bool = False
+
+    def cell(self, found: Iterable[Row]) -> str:
+        values = [(value, row.measurement.workload) for row in found if (value := self.value(row)) is not None]
+        if not values:
+            return ""
+        number, name = self.worst(values)
+        mean = exp(sum(log(value) for value, _ in values) / len(values))
+        return f"{mean:.2f}, least {number:.2f} ({name})" if self.mean else f"{number:.2f} ({name})"
+
+
+def _peer(side: str, mode: str, among: Callable[[str], object]) -> Callable[[Row], float | None]:
+    """A peer's time over ours, of the workloads of a mode that are `among` those of an aim."""
+
+    def value(row: Row) -> float | None:
+        each = row.measurement
+        found = each.ratios.get(side) if each.mode == mode and among(each.workload) else None
+        return None if found is None else found.value
+
+    return value
+
+
+def _share(among: Callable[[str], object], mode: str | None = None) -> Callable[[Row], float | None]:
+    """The share of the machine's peak."""
+
+    def value(row: Row) -> float | None:
+        each = row.measurement
+        wanted = among(each.workload) and mode in (None, each.mode)
+        found = row.benchmark.share_of_peak(each) if wanted else None
+        return None if found is None else found[0]
+
+    return value
+
+
+def _memory(row: Row) -> float | None:
+    """Of a training step, ours over PyTorch's."""
+    each = row.measurement
+    held = each.memory if each.mode == STEP else {}
+    return held["repro"] / held["torch"] if {"repro", "torch"} <= held.keys() else None
 
 
 _MODELS = {model.name for model in MODELS}
@@ -100,7 +147,17 @@ _PEERS = {
     "torch.compile": "torch.compile / repro",
     "onnxruntime": "ONNX Runtime / repro",
 }
-TABLES = {"models": models, "operations": operations, "dots": dots}
+_AIMS = (
+    _Aim("steps, PyTorch / repro", "1.0", _peer("torch", STEP, _MODELS.__contains__)),
+    _Aim("steps, torch.compile / repro", "1.0", _peer("torch.compile", STEP, _MODELS.__contains__)),
+    _Aim("forward passes, ONNX Runtime / repro", "1.0", _peer("onnxruntime", FORWARD, _MODELS.__contains__)),
+    _Aim("steps of mlp, resnet18, gpt, of the fma peak", "0.85", _share({"mlp", "resnet18", "gpt"}.__contains__, STEP)),
+    _Aim("memory of a step, repro / PyTorch", "at most 1.0", _memory, max),
+    _Aim("square dots, PyTorch / repro", "1.0, least 0.97", _peer("torch", FORWARD, SQUARE.fullmatch), mean=True),
+    _Aim("skinny dots, PyTorch / repro", "0.95", _peer("torch", FORWARD, SKINNY.fullmatch), mean=True),
+    _Aim("layer norm, sums, elementwise, Adam, of memory", "0.9", _share(STREAMED.fullmatch)),
+)
+TABLES = {"aims": aims, "models": models, "operations": operations}
 
 
 def _line(*cells: str) -> str:

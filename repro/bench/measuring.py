@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -21,6 +21,9 @@ PAUSE_SECONDS = 0.25
 """Before each side's turn: the threads of the one before may wait for work by spinning (OpenMP's for 0.2 s), on
 processors that this one needs."""
 RESAMPLES = 2000
+MACHINE = "machine"
+"""No peer: what the machine's own loops take for as many operations or bytes (`peaks.floor`). Its time over ours is the
+share of the machine's peak."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,11 @@ def same_processors(threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def rounds(job: Job, sides: Sequence[str], count: int, seconds: float) -> list[Timing]:
-    """Every side `count` times in turn; fewer, but at least three, where that would take more than `seconds`."""
+def rounds(
+    job: Job, sides: Sequence[str], count: int, seconds: float, floor: Callable[[], float] = lambda: 0.0
+) -> list[Timing]:
+    """Every side `count` times in turn; fewer, but at least three, where that would take more than `seconds`. The last
+    timing is that of `MACHINE`, which is asked for its `floor` once a round."""
     opened: dict[str, _Open] = {}
     reasons: dict[str, str] = {}
     for name in sides:
@@ -77,17 +83,21 @@ def rounds(job: Job, sides: Sequence[str], count: int, seconds: float) -> list[T
         except UnavailableError as error:
             reasons[name] = str(error)
     started = time.perf_counter()
+    floors: list[float] = []
     for number in range(count):
         if number >= 3 and time.perf_counter() - started > seconds:
             break
         for each in opened.values():
             each.samples.append(_sample(each))
-    return [
+        time.sleep(PAUSE_SECONDS)
+        floors.append(floor())
+    timings = [
         Timing(name, tuple(opened[name].samples), result=opened[name].result)
         if name in opened
         else Timing(name, reason=reasons[name])
         for name in sides
     ]
+    return [*timings, Timing(MACHINE, tuple(floors))]
 
 
 def _warm(run: Run) -> _Open:

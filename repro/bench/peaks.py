@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.machines import Machine
 from repro.runtime.buffers import aligned
+from repro.targets import cpu
 from repro.targets.cpu.code import Code
 from repro.targets.llvm import toolchain
 from repro.targets.llvm.context import SYMBOL
@@ -45,21 +47,68 @@ class Peaks:
         return max(read / self.read, moved / self.bytes)
 
 
+def this_machine() -> Machine:
+    """The widest machine that this host runs. Raises ReproError where it runs none."""
+    found = cpu.best_machine()
+    if found is None:
+        raise ReproError("no cpu target runs on this host", exit_code=EXIT_INCOMPLETE)
+    return found
+
+
 def measure(machine: Machine, threads: int) -> Peaks:
     """The best of some repeats."""
-    chains = machine.registers - SPARE_REGISTERS
-    results = [np.zeros(machine.vector_bits // 32, np.float32) for _ in range(threads)]
-    fma = _best(_code(machine, fma_loop(machine, chains)), TURNS, [[each] for each in results])
+    fma, moving = _fma_loop(machine, threads), _memory_loops(machine, threads)
+    read = moving.pop(READ).best()
+    return Peaks(threads, fma.best(), read, max(loop.best() for loop in moving.values()))
+
+
+def floor(machine: Machine, threads: int, flops: int, read: int, moved: int) -> Callable[[], float]:
+    """What measures, each time it is called, how many seconds the machine's own loops take now for so many operations;
+    where there are none, for so many bytes, of which some are read."""
+    if flops:
+        fma = _fma_loop(machine, threads)
+        return lambda: flops / fma.rate()
+    moving = _memory_loops(machine, threads)
+    reading = moving.pop(READ)
+    return lambda: Peaks(threads, 0.0, reading.rate(), max(loop.rate() for loop in moving.values())).floor(read, moved)
+
+
+class _Loop:
+    """A loop that each of some threads runs over arrays of its own, and the `work` of one run of all of them."""
+
+    def __init__(self, machine: Machine, text: str, turns: int, arrays: Sequence[Sequence[np.ndarray]], work: int):
+        self.code = Code([toolchain.object_code(text, machine)])
+        self.turns, self.arrays, self.work = turns, arrays, work
+        self.tables = [np.array([array.ctypes.data for array in own], np.uint64) for own in arrays]
+        self.pool = ThreadPoolExecutor(len(arrays))
+        self._run(0)
+
+    def _run(self, thread: int) -> None:
+        self.code.enter(ctypes.c_void_p(self.tables[thread].ctypes.data), self.turns, 0)
+
+    def rate(self) -> float:
+        """Work a second, of one run."""
+        start = time.perf_counter()
+        list(self.pool.map(self._run, range(len(self.arrays))))
+        return self.work / (time.perf_counter() - start)
+
+    def best(self) -> float:
+        return max(self.rate() for _ in range(REPEATS))
+
+
+def _fma_loop(machine: Machine, threads: int) -> _Loop:
+    chains, lanes = machine.registers - SPARE_REGISTERS, machine.vector_bits // 32
+    results = [[np.zeros(lanes, np.float32)] for _ in range(threads)]
+    return _Loop(machine, fma_loop(machine, chains), TURNS, results, 2 * chains * lanes * TURNS * threads)
+
+
+def _memory_loops(machine: Machine, threads: int) -> dict[str, _Loop]:
     arrays = [[_ones(BYTES // threads) for _ in range(2)] for _ in range(threads)]
     turns = BYTES // threads // (VECTORS * machine.vector_bits // 8)
-    moved = {kind: _best(_code(machine, memory_loop(machine, kind)), turns, arrays) for kind in kinds(machine)}
-    operations = 2 * chains * machine.vector_bits // 32 * TURNS * threads
-    return Peaks(
-        threads,
-        operations / fma,
-        BYTES / moved.pop(READ),
-        2 * BYTES / min(moved.values()),
-    )
+    return {
+        kind: _Loop(machine, memory_loop(machine, kind), turns, arrays, BYTES if kind == READ else 2 * BYTES)
+        for kind in kinds(machine)
+    }
 
 
 def _ones(size: int) -> np.ndarray:
@@ -70,27 +119,6 @@ def _ones(size: int) -> np.ndarray:
 
 def kinds(machine: Machine) -> tuple[str, ...]:
     return (READ, COPY, UPDATE, *([PAST_CACHES] if machine.fence else []))
-
-
-def _code(machine: Machine, text: str) -> Code:
-    return Code([toolchain.object_code(text, machine)])
-
-
-def _best(code: Code, turns: int, arrays: Sequence[Sequence[np.ndarray]]) -> float:
-    """Seconds in which every thread makes so many turns over its own arrays, whose addresses it is given."""
-    tables = [np.array([array.ctypes.data for array in own], np.uint64) for own in arrays]
-    with ThreadPoolExecutor(len(arrays)) as pool:
-
-        def together(job: Callable[[int], object]) -> float:
-            start = time.perf_counter()
-            list(pool.map(job, range(len(arrays))))
-            return time.perf_counter() - start
-
-        def run(thread: int) -> None:
-            code.enter(ctypes.c_void_p(tables[thread].ctypes.data), turns, 0)
-
-        run(0)
-        return min(together(run) for _ in range(REPEATS))
 
 
 def _loop(machine: Machine, before: Sequence[str], turn: Sequence[str], after: Sequence[str]) -> str:

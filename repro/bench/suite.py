@@ -19,14 +19,12 @@ import repro
 from repro.audit.environment import host
 from repro.bench import peaks
 from repro.bench.kernels import KernelTime
-from repro.bench.measuring import Ratio, Timing, ratio
+from repro.bench.measuring import MACHINE, Ratio, Timing, ratio
 from repro.bench.peaks import Peaks
 from repro.bench.sides import SIDES, Job
 from repro.bench.workloads import STEP, WORKLOADS
 from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.work import program_bytes, program_multiply_adds
-from repro.machines import Machine
-from repro.targets import cpu
 
 Progress = Callable[[str, int, int], None]
 AGREEMENT = 1e-2
@@ -51,9 +49,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row. `ratios` are by peer: its time over ours. Of one run: `flops`, the floating point operations of its
-    contractions (two a multiply-add, those of padding among them); bytes `read` and `written`, what it is given
-    and what it makes once each."""
+    """One row. `ratios` are by peer: its time over ours; that of `MACHINE` is the share of its peak. Of one run:
+    `flops`, the floating point operations of its contractions (two a multiply-add, those of padding among them); bytes
+    `read` and `written`, what it is given and what it makes once each."""
 
     workload: str
     mode: str
@@ -95,7 +93,7 @@ class Benchmark:
     def json(self) -> dict[str, Any]:
         """Every sample, and on what it was taken."""
         return {
-            "host": {**host(), "target": _machine().name},
+            "host": {**host(), "target": peaks.this_machine().name},
             "versions": {name: version(name) for name in ("numpy", "onnxruntime", "torch") if find_spec(name)},
             "peaks": [asdict(each) for each in self.peaks],
             "measurements": [asdict(each) for each in self.measurements],
@@ -103,13 +101,15 @@ class Benchmark:
 
     def share_of_peak(self, each: Measurement) -> tuple[float, str] | None:
         """Of what the machine allows on as many threads, and what that is: an fma loop for contractions, memory for
-        what has none. None where we did not run."""
-        ours, peak = each.timing("repro"), next(peak for peak in self.peaks if peak.threads == each.threads)
+        what has none. None where we did not run. Earlier records have no such loop in their rounds, but the peaks."""
+        ours, bound = each.timing("repro"), "fma" if each.flops else "memory"
         if ours is None:
             return None
-        if each.flops:
-            return each.flops / peak.flops / ours.seconds, "fma"
-        return peak.floor(each.read, each.read + each.written) / ours.seconds, "memory"
+        if MACHINE in each.ratios:
+            return each.ratios[MACHINE].value, bound
+        peak = next(peak for peak in self.peaks if peak.threads == each.threads)
+        floor = each.flops / peak.flops or peak.floor(each.read, each.read + each.written)
+        return floor / ours.seconds, bound
 
 
 def run(plan: Plan, progress: Progress) -> Benchmark:
@@ -128,15 +128,8 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
             job = Job(workload, mode, 1, Path(name))
             built = _build(job, plan.tuning)
             found += [_measured(Job(workload, mode, threads, job.folder), plan, built) for threads in plan.threads]
-    machine = _machine()
+    machine = peaks.this_machine()
     return Benchmark(tuple(peaks.measure(machine, threads) for threads in plan.threads), tuple(found))
-
-
-def _machine() -> Machine:
-    found = cpu.best_machine()
-    if found is None:
-        raise ReproError("no cpu target runs on this host", exit_code=EXIT_INCOMPLETE)
-    return found
 
 
 @dataclass(frozen=True)
@@ -159,7 +152,7 @@ def _build(job: Job, tuning: Path | None) -> _Built:
         artifact = repro.build(
             job.folder / "model.onnx",
             job.folder / "artifact",
-            targets=_machine().name,
+            targets=peaks.this_machine().name,
             inputs=None if job.mode == STEP else job.inputs,
             force=True,
             tuning=tuning,
@@ -177,7 +170,8 @@ def _build(job: Job, tuning: Path | None) -> _Built:
 
 def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     base = {"workload": job.workload.name, "mode": job.mode, "threads": job.threads, "folder": str(job.folder)}
-    wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds}
+    work = (built.flops, built.read, built.read + built.written)
+    wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds, "work": work}
     answer = _process({**base, "task": "rounds", **wanted})
     timings = tuple(Timing.of(each) for each in answer["timings"])
     by_name = {each.side: each for each in timings}
@@ -188,7 +182,7 @@ def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     _check(job, timings)
     memory: dict[str, int] = {}
     if plan.memory:
-        ran = [each.side for each in timings if each.samples]
+        ran = [each.side for each in timings if each.result]
         memory = {side: _process({**base, "task": "memory", "side": side})["bytes"] for side in ran}
     profile = _process({**base, "task": "kernels"}) if plan.kernels and "repro" in plan.sides else {}
     kernels = tuple(KernelTime(**each) for each in profile.get("kernels", ()))
@@ -200,7 +194,7 @@ def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
 
 def _check(job: Job, timings: Sequence[Timing]) -> None:
     """A side that is fast because it computes something else is no peer."""
-    results = {each.side: each.result for each in timings if each.samples}
+    results = {each.side: each.result for each in timings if each.result}
     ours = results.pop("repro", None)
     for side, theirs in results.items():
         if ours is not None and not agree(ours, theirs):

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import repro
-from repro.bench import measuring
+from repro.bench import measuring, peaks
 from repro.bench.kernels import profile_entry
 from repro.bench.sides import Job
 from repro.bench.workloads import WORKLOADS
 
 
 def rounds(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
-    found = measuring.rounds(job, request["sides"], request["rounds"], request["seconds"])
+    floor = peaks.floor(peaks.this_machine(), job.threads, *request["work"])
+    found = measuring.rounds(job, request["sides"], request["rounds"], request["seconds"], floor)
     return {"timings": [asdict(each) for each in found]}
 
 
