@@ -130,8 +130,10 @@ def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.Cap
     assert "GFLOP/s (fma loop)" in text
     document = json.loads(out.read_text())
     (row,) = document["measurements"]
-    assert [len(each["samples"]) for each in row["timings"]] == [3, 3]
+    assert [each["side"] for each in row["timings"]] == ["repro", "onnxruntime", "machine"]
+    assert [len(each["samples"]) for each in row["timings"]] == [3, 3, 3]
     assert row["ratios"]["onnxruntime"]["value"] > 0
+    assert 0 < row["ratios"]["machine"]["low"] <= row["ratios"]["machine"]["value"], "the share of the machine's peak"
     assert row["flops"] == 2 * 256**3
     assert document["host"]["target"].startswith("cpu/")
     assert document["versions"]["onnxruntime"]
