@@ -7,7 +7,7 @@ import pytest
 from repro.ir.contraction import find
 from repro.targets.gpu.access import access
 from repro.targets.gpu.share import dealt
-from repro.targets.gpu.tiles import SINGLE, Plan
+from repro.targets.gpu.tiles import SINGLE, Plan, Tile
 from repro.targets.gpu.within import TILES
 from tests.targets.on_gpu import check_gpu
 from tests.targets.test_contraction_tiles import filled, matmul
@@ -27,16 +27,18 @@ def test_even_rows_are_copied_by_8_bytes(left: bool, right: bool, panels: int | 
 
 
 @pytest.mark.parametrize("panels", [None, 1])
+@pytest.mark.parametrize(("tile", "together"), [(SMALL, 2), (Tile(4, 4, 32, (2, 1)), 4)], ids=["short", "long"])
 @pytest.mark.parametrize(("left", "right"), [(False, True), (True, False), (False, False)])
-def test_odd_rows_are_copied_by_4_bytes(left: bool, right: bool, panels: int | None) -> None:
-    """Terms side by side come two by two; the last block of lines reaches back, unless it leaves totals of panels."""
+def test_odd_rows_are_copied_by_4_bytes(left: bool, right: bool, tile: Tile, together: int, panels: int | None) -> None:
+    """Of terms side by side a thread brings two, of a long step four; the last block of lines reaches back, unless
+    it leaves totals of panels."""
     kernel = matmul(131, 75, 551, left=left, right=right, bias=True)
     found = find(kernel)
     assert found is not None
-    ways = [access(Plan(found, SMALL, 1), side) for side in (0, 1)]
-    assert [(way.wide, way.pairs) for way in ways] == [(1, not left), (1, right)]
-    assert [Plan(found, SMALL, panels or 2).reaches(side) for side in (0, 1)] == [panels is None] * 2
-    check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
+    ways = [access(Plan(found, tile, 1), side) for side in (0, 1)]
+    assert [(way.wide, way.together) for way in ways] == [(1, 1 if left else together), (1, together if right else 1)]
+    assert [Plan(found, tile, panels or 2).reaches(side) for side in (0, 1)] == [panels is None] * 2
+    check_gpu(kernel, filled(kernel), tiled(kernel, tile, panels))
 
 
 @pytest.mark.parametrize("right", [False, True])

@@ -100,6 +100,7 @@ HOT = {
     "few pixels' gradient": patches_gradient(512, 512, 4, 4, images=32, panel=512),
     "odd rows": matmul(8192, 50257, 768),
     "odd terms": matmul(1000, 777, 1030),
+    "all odd": matmul(2047, 2049, 2051),
     "odd rows of odd terms": matmul(1000, 1001, 1001, right=True),
     "rows of 8 bytes": matmul(2048, 2050, 2048),
     "odd rows' gradient": matmul(768, 50257, 8192, left=True),

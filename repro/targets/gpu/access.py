@@ -8,7 +8,7 @@ from repro.ir import index as ix
 from repro.ir.expressions import Load
 from repro.ir.types import BOOL
 from repro.targets.gpu.separation import Separation, run_of, separate
-from repro.targets.gpu.tiles import Plan
+from repro.targets.gpu.tiles import WARP, Plan
 
 SECTORS = (8, 16, 32, 64, 128)
 """Neighbours of four bytes that are whole sectors of a cache line."""
@@ -20,13 +20,13 @@ MOST_LINES = 16
 class Access:
     """`separation`: where its elements lie, if they are copied; None if they are evaluated. `by_term`: the elements
     that a thread brings are of one term, because terms are neighbours in memory, and lines are not. `wide`: elements of
-    one copy. `pairs`: terms are neighbours two by two, whatever else is looked up, and a thread brings two of them.
-    `taps`: columns of a row of pixels, where such rows are what is brought (repro.targets.gpu.strips)."""
+    one copy. `together`: terms of a line that a thread brings, because so many are neighbours, whatever else is looked
+    up. `taps`: columns of a row of pixels, where such rows are what is brought (repro.targets.gpu.strips)."""
 
     separation: Separation | None
     by_term: bool
     wide: int
-    pairs: bool = False
+    together: int = 1
     taps: int = 1
 
     @property
@@ -42,7 +42,7 @@ class Access:
         constant distances from the first."""
         lines, depth, threads = plan.seen(side).tile.block[side], plan.tile.depth, plan.tile.threads
         if self.by_term:
-            runs = depth // (2 if self.pairs else self.wide)
+            runs = depth // max(self.together, self.wide)
             return runs if threads % runs == 0 or self.wide == 1 else 1 << (runs - 1).bit_length()
         runs = lines // self.wide
         if self.separation is None or self.separation.line_stride is None or (self.wide > 1 and threads % runs == 0):
@@ -77,18 +77,25 @@ def access(plan: Plan, side: int) -> Access:
     separation = separate(term, present, lines, terms)
     fitting = (wide for wide in (plan.chunk, 2) if _whole_runs(plan, side, term, separation, by_term, wide))
     wide = next(fitting, 1)
-    return Access(separation, by_term, wide, by_term and wide == 1 and _in_pairs(plan, side, term, separation))
+    alone = by_term and wide == 1
+    return Access(separation, by_term, wide, _together(plan, side, term, separation) if alone else 1)
 
 
-def _in_pairs(plan: Plan, side: int, load: Load, separation: Separation | None) -> bool:
-    """Whether terms 2n and 2n + 1 of every panel are neighbours in memory, and every thread has some in a step."""
-    tile = plan.tile
-    if separation is None or tile.depth % 2 or tile.block[side] * tile.depth % (2 * tile.threads):
-        return False
-    if not separation.tabled:
-        return separation.term_stride == 1
-    last = plan.contraction.reduce.axes[-1]
-    return last.extent % 2 == 0 and plan.panel % 2 == 0 and ix.coefficient(load.offset, last) == 1
+def _together(plan: Plan, side: int, load: Load, separation: Separation | None) -> int:
+    """Terms of a line that are neighbours in memory in every panel, and of which every thread has some in a step: four
+    that follow a stride, since one address then serves them, while a warp's copy still lies in four lines at most; or
+    two."""
+    tile, terms = plan.tile, plan.contraction.reduce.axes
+    if separation is None:
+        return 1
+    if separation.tabled:
+        paired = terms[-1].extent % 2 == 0 and plan.panel % 2 == 0 and ix.coefficient(load.offset, terms[-1]) == 1
+        most = 2 if paired else 1
+    else:
+        most = 1 if separation.term_stride != 1 else 4 if tile.depth >= WARP else 2
+    fitting = (4, 2) if most == 4 else (most,)
+    elements = tile.block[side] * tile.depth
+    return next((n for n in fitting if tile.depth % n == 0 and elements % (n * tile.threads) == 0), 1)
 
 
 def _whole_runs(plan: Plan, side: int, load: Load, separation: Separation | None, by_term: bool, wide: int) -> bool:

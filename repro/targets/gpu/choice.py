@@ -185,7 +185,7 @@ def _brought(made: Plan, side: int, way: Access) -> int:
         return EVALUATED * count
     if not way.separation.tabled:
         return count
-    if way.pairs:
+    if way.together > 1:
         return count * 5 // 2
     lines = dealing.lines
     return count * 2 + 4 * count // lines if lines > 1 else count * 7 // 2
