@@ -117,7 +117,7 @@ def _tiles(f: Function, kernel: Kernel, chosen: Tiled, threads: int, first: int,
     """The blocks of the contraction's grid, as many at a time as there are groups. Whether threads meet at its end."""
     plan, groups = chosen.plan, chosen.groups
     first = 0 if chosen.over else first
-    totals = first + groups * chosen.steps_bytes
+    totals = first + (0 if chosen.totals_over else groups * chosen.steps_bytes)
     if plan.splits > 1:
         f.line(f"%workspace = getelementptr i8, ptr {_local(totals)}, i64 0")
     group = scalars.binary(f, "udiv", special(f, "tid"), integer(plan.tile.threads)) if groups > 1 else integer(0)
@@ -125,7 +125,7 @@ def _tiles(f: Function, kernel: Kernel, chosen: Tiled, threads: int, first: int,
     steps = f.let(f"getelementptr inbounds i8, ptr addrspace(3) {_shared(first)}, {place.typed}", I64)
 
     def block(at: Val, _: list[Val]) -> Sequence[Val]:
-        seat = Seat(f.add(at, group), plan.tile.threads, steps.text, chosen.over)
+        seat = Seat(f.add(at, group), plan.tile.threads, steps.text, chosen.over or chosen.totals_over)
         Block(GpuBody(f, kernel, machine, seat=seat), kernel, plan, machine).emit()
         f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
         return ()

@@ -148,10 +148,15 @@ class Block:
             self._panel(first, limit, end, state[:2])
         else:
             f.loop(first, end, plan.panel, state, panel)
+        if plan.splits == 1:
+            self._meet()
+            self._finish()
+
+    def _meet(self) -> None:
+        """No thread needs a step any more, where what is stored may lie in its place."""
         if self.body.seat is not None and self.body.seat.over:
-            f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
-            barrier(f)
-        self._finish()
+            self.f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
+            barrier(self.f)
 
     def _enter(self, start: Val, limit: Val, slot: Val) -> None:
         for table in self.tables:
@@ -166,6 +171,8 @@ class Block:
             [*state, *[zero] * self.outputs],
             lambda at, inner: self._step(at, limit, end, inner),
         )
+        if self.plan.splits > 1:
+            self._meet()
         self.totals.add(start, whole[2:])
         return whole[:2]
 
@@ -242,9 +249,7 @@ class Block:
     def _finish(self) -> None:
         """A blank meets a value that is not finite only where a total is NaN: those are computed by the plain order."""
         totals = self.totals
-        if isinstance(totals, PanelTotals):
-            return
-
+        assert isinstance(totals, Totals)
         finish = Finish(self.body, self.kernel, self.plan, Outputs(self.body, self.plan, self.groups, anew=True))
 
         def exact() -> Sequence[Val]:

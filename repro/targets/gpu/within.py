@@ -31,7 +31,7 @@ from repro.targets.gpu.tiles import WARP, Plan, Tile
 THREADS = (128, 256)
 """That a block may have."""
 OWN = ((8, 8), (8, 4), (4, 8), (4, 4))
-DEPTHS = (8, 16)
+DEPTHS = (8, 16, 32)
 WARPS = ((1, 8), (2, 4), (4, 2), (1, 4), (2, 2), (1, 2), (2, 1))
 FLAT = (2, 16)
 """Lanes of tiles of more rows a thread than a block has for four lanes."""
@@ -79,9 +79,15 @@ class Tiled:
         return self.plan.grid == self.groups and self.plan.splits == 1
 
     @property
+    def totals_over(self) -> bool:
+        """Whether totals of panels take the place of the steps: where every thread has its own before any is stored."""
+        return self.plan.grid == self.groups and self.plan.splits > 1 == self.plan.panels_per_block
+
+    @property
     def bytes(self) -> int:
         """Of shared memory: steps, and totals where panels are shared out."""
-        return self.groups * self.steps_bytes + self.plan.workspace_bytes
+        steps, totals = self.groups * self.steps_bytes, self.plan.workspace_bytes
+        return max(steps, totals) if self.totals_over else steps + totals
 
     @property
     def text(self) -> str:
