@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -66,10 +67,12 @@ def test_panels(panels: int | None) -> None:
     assert len(code.launches) == (1 if panels is None else 2)
 
 
-@pytest.mark.parametrize("panels", [None, 3])
-def test_blocks_of_panels(panels: int | None) -> None:
-    kernel = matmul(16, 17, 4700)
-    check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
+@pytest.mark.parametrize(("terms", "panels", "totals"), [(4700, None, 0), (4700, 3, 10), (4700, 8, 2), (8800, 16, 3)])
+def test_blocks_of_panels(terms: int, panels: int | None, totals: int) -> None:
+    """Shares that begin with a block of panels leave one total of it in the workspace, others one of each panel."""
+    kernel = matmul(16, 17, terms, batch=2)
+    code = check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
+    assert code.workspace_bytes == 2 * totals * math.prod(SMALL.block) * 4
 
 
 @pytest.mark.parametrize("channels", [64, 58])

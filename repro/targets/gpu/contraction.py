@@ -4,8 +4,8 @@ For a kernel whose value holds one Chain reduction of a(batch, m, k) and b(batch
 by n; each thread runs its own outputs' fma chains through a panel in registers, and adds the panel's totals to its
 running ones, which lie in its local memory. At the end it evaluates the rest of the store's expression.
 
-Where K is shared out (`Plan.splits`), a block leaves each panel's totals in the workspace instead, and a second
-entry, one thread for each output, adds them in their order (repro.targets.gpu.joining).
+Where K is shared out (`Plan.splits`), a block leaves totals of panels, or of blocks of panels, in the workspace
+instead, and a second entry, one thread for each output, adds them in their order (repro.targets.gpu.joining).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from repro.targets.gpu.outputs import Outputs
 from repro.targets.gpu.share import Step
 from repro.targets.gpu.strip_operand import StripOperand
 from repro.targets.gpu.tiles import MOST_REGISTERS, Plan
-from repro.targets.gpu.totals import PanelTotals, Totals
+from repro.targets.gpu.totals import SharedTotals, Totals
 from repro.targets.llvm import scalars
 from repro.targets.llvm.kernel import symbol
 from repro.targets.llvm.text import Function, Val, integer
@@ -91,7 +91,7 @@ class Block:
         self.starts: list[str] = []
         """Where a thread's first line of each operand begins in the first half of the shared memory, so that a step
         adds its half alone; none where registers for it are short."""
-        self.totals = PanelTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
+        self.totals = SharedTotals(body, plan, self.groups) if plan.splits > 1 else Totals(self.f, plan)
 
     def _operand(self, side: int, way: Access, outputs: Outputs) -> Operand:
         if way.taps > 1:

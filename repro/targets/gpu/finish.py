@@ -48,7 +48,7 @@ class Finish:
             self._in_loops(totals.in_memory())
             return
         rows, columns = self.plan.tile.own
-        if totals.sums and self.group == 1:  # element by element takes registers: then a row's totals are enough
+        if totals.sums is not None and self.group == 1:  # elements one by one take registers: a row's totals are enough
             f, first = self.f, integer(0)
             with f.rolled():
                 f.loop(first, integer(rows), 1, (), lambda at, _: self._of_row(totals, at, f.scaled(at, columns)))

@@ -1,4 +1,4 @@
-"""The second entry of a contraction whose K is shared out: panel totals added in their order, and what is stored."""
+"""The second entry of a contraction whose K is shared out: totals added in their order, and what is stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def joining_entry(kernel: Kernel, plan: Plan, machine: Machine) -> tuple[Entry, 
 
 
 class Joining:
-    """Each output from its panels' totals."""
+    """Each output from its totals, of panels or of blocks of them."""
 
     def __init__(self, body: GpuBody, kernel: Kernel, plan: Plan) -> None:
         self.body, self.f, self.kernel, self.plan = body, body.f, kernel, plan
@@ -78,27 +78,27 @@ class Joining:
     def _total(self, batch: Val, row: Val, column: Val) -> Val:
         """Panels summed in blocks, blocks summed; each sum starts from its first."""
         f, dtype, (height, width) = self.f, self.reduce.dtype, self.plan.padded
-        panels, together = self.plan.panels, self.contraction.chain.panels_per_block
+        sums, together = self.plan.sums, self.contraction.chain.panels_per_block // self.plan.together
         place = f.add(f.scaled(row, width), column)
-        first = f.scaled(batch, panels)
+        first = f.scaled(batch, sums)
 
-        def read(panel: Val) -> Val:
-            at = f.add(f.scaled(f.add(first, panel), height * width), place)
+        def read(number: Val) -> Val:
+            at = f.add(f.scaled(f.add(first, number), height * width), place)
             return f.let(f"load {element(dtype)}, ptr {workspace_element(f, at, dtype)}, align {dtype.bytes}", dtype)
 
         def block(start: Val, end: Val) -> Val:
-            def longer(panel: Val, state: list[Val]) -> Sequence[Val]:
-                return [scalars.apply(f, "add", dtype, [state[0], read(panel)])]
+            def longer(number: Val, state: list[Val]) -> Sequence[Val]:
+                return [scalars.apply(f, "add", dtype, [state[0], read(number)])]
 
             return f.loop(f.add(start, integer(1)), end, 1, [read(start)], longer)[0]
 
         def limit(start: Val) -> Val:
-            end, last = f.add(start, integer(together)), integer(panels)
+            end, last = f.add(start, integer(together)), integer(sums)
             return scalars.select(f, scalars.compare(f, "lt", end, last), end, last)
 
-        total = block(integer(0), integer(min(together, panels)))
+        total = block(integer(0), integer(min(together, sums)))
 
         def blocks(start: Val, state: list[Val]) -> Sequence[Val]:
             return [scalars.apply(f, "add", dtype, [state[0], block(start, limit(start))])]
 
-        return f.loop(integer(together), integer(panels), together, [total], blocks)[0]
+        return f.loop(integer(together), integer(sums), together, [total], blocks)[0]

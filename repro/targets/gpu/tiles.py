@@ -172,16 +172,27 @@ class Plan:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Rows and columns of a panel's totals in the workspace."""
+        """Rows and columns of totals in the workspace."""
         _, _, row_blocks, column_blocks = self.blocks
         return row_blocks * self.tile.block[0], column_blocks * self.tile.block[1]
 
     @property
+    def together(self) -> int:
+        """Panels of one total in the workspace: where shares begin with a block of panels, all of it (rule 7)."""
+        per_block = self.contraction.chain.panels_per_block
+        return 1 if self.panels_per_block % per_block else per_block
+
+    @property
+    def sums(self) -> int:
+        """Totals of an output in the workspace, where K is shared out."""
+        return -(-self.panels // self.together)
+
+    @property
     def totals(self) -> int:
-        """Elements of all panel totals in the workspace; none where a block runs through all of K."""
+        """Elements of all totals in the workspace; none where a block runs through all of K."""
         if self.splits == 1:
             return 0
-        return self.contraction.extents[0] * self.panels * math.prod(self.padded)
+        return self.contraction.extents[0] * self.sums * math.prod(self.padded)
 
     @property
     def workspace_bytes(self) -> int:
