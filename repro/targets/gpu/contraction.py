@@ -112,14 +112,18 @@ class Block:
     def _registers(self, ways: Sequence[Access]) -> int:
         """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of
         their own, one is computed on its way, or much is done with a total, there is more to keep than usual. A grid of
-        few blocks leaves each of them as many as there are."""
-        tile = self.plan.tile
+        few blocks leaves each of them as many as there are or, where that is enough for what is usual, as lets all of them
+        run at one time."""
+        tile, machine = self.plan.tile, self.machine
         apart = any(way.by_term and way.separation is not None and way.separation.line_stride is None for way in ways)
         computed = any(way.separation is None for way in ways) or is_long(self.kernel, self.reduce)
-        most = tile.crowded if apart or computed or all(way.terms_beside for way in ways) else tile.registers
-        machine = self.machine
+        crowded = apart or computed or all(way.terms_beside for way in ways)
+        most = tile.crowded if crowded else tile.registers
         together = -(-self.plan.grid // machine.multiprocessors) * tile.threads
-        return max(most, min(MOST_REGISTERS, machine.register_file // together // 8 * 8))
+        left = min(MOST_REGISTERS, machine.register_file // together // 8 * 8)
+        if not crowded and most == MOST_REGISTERS and left >= self.outputs + 2 * (tile.rows + tile.columns) + BESIDE:
+            return left
+        return max(most, left)
 
     # the run through K ──────────────────────────────────────────────────────────────────────────────
 
