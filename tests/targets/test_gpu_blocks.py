@@ -173,12 +173,15 @@ def test_attention_does_not_spill_and_scores_are_nearly_all_fma(chip: str) -> No
 
 
 def test_two_blocks_share_a_multiprocessor() -> None:
-    """Steps of the scores lie where the scores will: apart they would take more than half of the shared memory."""
+    """Steps of the scores lie where the scores will, and totals of the mixing where its steps did: apart, either would
+    take more than half of the shared memory."""
     (code,) = (each for each in codes(large(), SM_80) if each.launches)
-    launch, steps = code.launches[0], 2 * 4 * (1024 * 12 + 8 * 20)
+    launch, local, half = code.launches[0], large().local_bytes, SM_80.resident_bytes // 2 - 1024
+    steps, mixing, totals = 2 * 4 * (1024 * 12 + 8 * 20), 2 * 2 * 4 * (32 * 64 + 32 * 20), 2 * 4 * 16 * 64
     assert "tile=8x16 block=16x1024x8 splits=1 groups=1" in code.schedule
-    assert launch.shared_bytes == steps > large().local_bytes
-    assert 2 * (launch.shared_bytes + 1024) <= SM_80.resident_bytes < 2 * (steps + large().local_bytes)
+    assert "tile=4x4 block=16x64x32 splits=2 groups=2" in code.schedule
+    assert launch.shared_bytes == local + mixing <= half
+    assert local < steps <= half < local + steps and half < local + mixing + totals
 
 
 def f64() -> Graph:

@@ -137,13 +137,22 @@ def test_steps_that_need_much_shared_memory_are_given_it_at_the_launch() -> None
     assert PLAIN_SHARED < large.shared_bytes < SM_80.shared_bytes and small.shared_bytes == 0
 
 
-def test_a_grid_of_few_blocks_leaves_threads_more_registers() -> None:
-    """What the assembler may take follows from the blocks that a multiprocessor is to hold."""
-    bounds = [
-        int(found[1]) if (found := re.search(r"\.minnctapersm (\d+)", tiled(kernel, TALL).ptx)) else 1
-        for kernel in (matmul(1024, 1024, 64), matmul(4096, 4096, 64))
-    ]
-    assert bounds == [1, 2]
+@pytest.mark.parametrize(
+    ("tile", "panels", "size", "bound"),
+    [
+        (TALL, None, (1024, 1024, 64), 1),
+        (TALL, None, (4096, 4096, 64), 2),
+        (Tile(8, 12, 16, (4, 1)), 8, (768, 3072, 8192), 3),
+        (Tile(8, 12, 16, (4, 1)), None, (768, 3072, 8192), 2),
+    ],
+)
+def test_a_grid_of_few_blocks_leaves_threads_more_registers(
+    tile: Tile, panels: int | None, size: tuple[int, int, int], bound: int
+) -> None:
+    """What the assembler may take follows from the blocks that a multiprocessor is to hold: all that it will have,
+    where each then has enough."""
+    found = re.search(r"\.minnctapersm (\d+)", tiled(matmul(*size, left=True), tile, panels).ptx)
+    assert (int(found[1]) if found else 1) == bound
 
 
 PATCHES = Tile(8, 12, 16, (2, 1))

@@ -82,6 +82,7 @@ HOT = {
     "mixing": matmul(1024, 64, 1024, batch=96),
     "transposed": matmul(8192, 3072, 768, right=True),
     "weight gradient": matmul(768, 768, 8192, left=True),
+    "blocks of panels": matmul(768, 3072, 8192, left=True),
     "convolution": convolution(
         images=32, channels=64, size=56, filters=128, taps=3, stride=1, pad=1, pixels_are_rows=False
     ),
