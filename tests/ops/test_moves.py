@@ -106,6 +106,7 @@ MOVES = [
     Case("ScatterElements", 11, [X, np.full((3, 1, 5), -1, np.int64), X[:, 1:2]], (), {"axis": 1}),
     Case("ScatterElements", 16, [X, np.full((3, 4, 5), 1, np.int64), X], (), {"axis": 2, "reduction": "add"}),
     Case("ScatterElements", 18, [X, np.full((3, 4, 5), 1, np.int64), X], (), {"axis": 0, "reduction": "max"}),
+    Case("ScatterElements", 17, [X, np.full((3, 4, 5), 1, np.int64), X], (), {"axis": 0, "reduction": "max"}),
     Case("ScatterND", 11, [X, np.asarray([[2, -1], [0, 0]], np.int64), X[0, :2]]),
     Case("ScatterND", 16, [X, np.asarray([[1], [1]], np.int64), X[:2]], (), {"reduction": "mul"}),
     Case("ScatterND", 18, [X, np.asarray([[1], [1]], np.int64), X[:2]], (), {"reduction": "min"}),
