@@ -1,6 +1,7 @@
-"""The tables of docs/performance.md, from records that `repro bench --json` wrote.
+"""The tables of docs/performance.md, from records that `repro bench --json` wrote, and that of docs/zoo.md.
 
     repro bench WORKLOAD... --json benchmarks/records/MACHINE/NAME.json
+    python -m benchmarks.zoo --record benchmarks/records/zoo/MACHINE.jsonl
     python -m benchmarks.tables                                            # prints them
     python -m benchmarks.tables --write docs/performance.md                # puts them between their marks
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
+from benchmarks import zoo_table
 from repro.bench.report import ratio_text, share_text
 from repro.bench.suite import Benchmark, Measurement
 from repro.bench.workloads import FORWARD, MODES, STEP, WORKLOADS
@@ -140,6 +142,11 @@ def _memory(row: Row) -> float | None:
     return held["repro"] / held["torch"] if {"repro", "torch"} <= held.keys() else None
 
 
+def zoo(machine: Path) -> Iterator[str]:
+    """Models as users bring them; the record lies beside the machines' folders."""
+    yield from zoo_table.lines(machine.parent / "zoo" / f"{machine.name}.jsonl")
+
+
 _MODELS = {model.name for model in MODELS}
 _HEAD = ("workload", "mode", "threads", "repro, ms", "of peak")
 _PEERS = {
@@ -157,7 +164,7 @@ _AIMS = (
     _Aim("skinny dots, PyTorch / repro", "0.95", _peer("torch", FORWARD, SKINNY.fullmatch), mean=True),
     _Aim("layer norm, sums, elementwise, Adam, of memory", "0.9", _share(STREAMED.fullmatch)),
 )
-TABLES = {"aims": aims, "models": models, "operations": operations}
+TABLES = {"aims": aims, "models": models, "operations": operations, "zoo": zoo}
 
 
 def _line(*cells: str) -> str:
@@ -195,8 +202,10 @@ def main(words: Sequence[str]) -> int:
     if options.write is not None:
         options.write.write_text(renewed(options.write.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
-    for machine in sorted(path for path in RECORDS.iterdir() if path.is_dir()):
-        print(*(marked(name, machine) for name in TABLES), sep="\n\n")
+    for machine in sorted({path.parent for path in RECORDS.glob("*/*.json")}):
+        print(*(marked(name, machine) for name in TABLES if name != "zoo"), sep="\n\n")
+    for record in sorted(RECORDS.glob("zoo/*.jsonl")):
+        print("\n" + marked("zoo", RECORDS / record.stem))
     return 0
 
 

@@ -1,17 +1,20 @@
 """Well-known models as PyTorch's two exporters write them: which import, how right and how fast they are.
 
-    python -m benchmarks.zoo [NAME...] [--exporters dynamo,script] [--until export|import|build|verify|run|step]
-                             [--seconds 3] [--out RECORDS.jsonl]
+    python -m benchmarks.zoo [NAME...] [--exporters script,dynamo] [--until STAGE] [--again] [--folder build/zoo]
+    python -m benchmarks.zoo [NAME...] --time              # what was built, beside the others: on a machine at rest
+    python -m benchmarks.zoo --record RECORDS.jsonl        # what the folder holds
     python -m benchmarks.zoo --table RECORDS.jsonl         # prints the table of docs/zoo.md, without PyTorch
 
 Beyond the `torch` extra this needs torchvision, transformers and onnxscript, which are no part of the lock. Every model
-has random weights and small inputs, and a process of its own. A stage that fails says why and ends the model's row.
+has random weights and small inputs, and a process of its own. A stage that fails says why, and none follows it. What is
+done stays in the folder and is not done again. An exporter after the first that exports a model ends at import.
 
-- import: the graph is read. build, verify: all CPU targets, the cache as it is.
+- import: the graph is read. build, verify: for this machine, the cache as it is.
 - error: the greatest difference from PyTorch's result in float64, over the greatest magnitude, of any float output;
   beside it those of ONNX Runtime and of PyTorch in the model's own type.
-- time: one thread, medians of rounds in turn; the ratio is ONNX Runtime's time over ours, so above 1 is faster.
-- step: the losses of three steps of AdamW beside PyTorch eager's, the greatest relative difference; classifiers only.
+- train: the losses of three steps of AdamW beside PyTorch eager's, the greatest relative difference; of classifiers
+  their cross entropy, of others the squares of the first output. Only the older exporter writes a model for that.
+- time: one thread, medians of rounds in turn.
 """
 
 # pyright: reportMissingImports=false
@@ -26,9 +29,10 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +40,17 @@ import numpy as np
 import onnx
 
 import repro
-from benchmarks.zoo_cases import EXPORTERS, Case, export, made, training
+from benchmarks import zoo_table
+from benchmarks.zoo_cases import EXPORTERS, Case, drawn, export, integers, made, training
 from repro.artifact.build import Request, imported_entries
+from repro.audit.environment import host
 from repro.bench.measuring import peak_resident, same_processors
 from repro.frontend import load_model
+from repro.targets import cpu
 
-MODULES = ("benchmarks.zoo_library", "benchmarks.zoo_written")
-STAGES = ("export", "import", "build", "verify", "run", "step")
+MODULES = ("benchmarks.zoo_library", "benchmarks.zoo_written", "benchmarks.zoo_recent")
+STAGES = ("export", "import", "build", "error", "verify", "train")
+VERSIONS = ("torch", "torchvision", "transformers", "onnxscript", "onnx", "onnxruntime", "numpy", "llvmlite")
 STEPS, RATE = 3, 1e-3
 ROUNDS, SAMPLE = 5, 0.1
 MIB = 1 << 20
@@ -58,79 +66,107 @@ def cases() -> dict[str, Case]:
 
 
 class Trial:
-    """One model by one exporter, stage by stage, in a folder."""
+    """One model by one exporter, in a folder of its own, which keeps what its stages found."""
 
-    def __init__(self, case: Case, exporter: str, folder: Path, seconds: float) -> None:
-        import torch
+    def __init__(self, case: Case, exporter: str, folder: Path) -> None:
+        self.case, self.exporter, self.folder = case, exporter, folder / f"{case.name}.{exporter}"
+        self.path, self.artifact = self.folder / "model.onnx", self.folder / "model.repro"
+        self.notes = self.folder / "row.json"
+        self.row: Row = {"model": case.name, "family": case.family, "exporter": exporter, "seconds": {}}
+        if self.notes.exists():
+            self.row = json.loads(self.notes.read_text(encoding="utf-8"))
 
-        torch.set_num_threads(1)
-        self.case, self.exporter, self.folder, self.seconds = case, exporter, folder, seconds
-        self.path, self.artifact = folder / "model.onnx", folder / "model.repro"
-        self.row: Row = {"model": case.name, "family": case.family, "exporter": exporter, "classes": case.classes}
+    @property
+    def stopped(self) -> bool:
+        return "failed" in self.row
+
+    def take(self, stage: str) -> None:
+        """One stage. Whatever it raises is the row's reason to end here."""
+        started = time.perf_counter()
+        self.row.pop("failed", None)
+        try:
+            getattr(self, "import_" if stage == "import" else stage)()
+        except Exception as error:
+            self.row["failed"] = {"stage": stage, "why": _first_line(error)}
+        else:
+            self.row["seconds"][stage] = round(time.perf_counter() - started, 3)
+        self.save()
+
+    def save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.notes.write_text(json.dumps(self.row) + "\n", encoding="utf-8")
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """Those that the exporter kept, in the graph's order."""
+        graph = onnx.load(self.path, load_external_data=False).graph
+        given = {name: np.array(_numpy(tensor)) for name, tensor in self.case.inputs().items()}
+        return {value.name: given[value.name] for value in graph.input if value.name in given}
 
     def export(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         export(self.case, self.exporter, self.path)
-        proto = onnx.load(self.path)
-        self.row["nodes"] = len(proto.graph.node)
-        self.names = [value.name for value in proto.graph.input]
-        given = {name: np.array(_numpy(tensor)) for name, tensor in self.case.inputs().items()}
-        self.inputs = {name: given[name] for name in self.names if name in given}
+        self.row["nodes"] = len(onnx.load(self.path, load_external_data=False).graph.node)
 
     def import_(self) -> None:
-        bind = {f"{name}[{axis}]": size for name, array in self.inputs.items() for axis, size in enumerate(array.shape)}
-        request = Request(load_model(self.path), bind, {}, (), None, 0, 0, None)
+        request = Request(load_model(self.path), _bound(self.inputs), {}, (), None, 0, 0, None)
         _, (entry,) = imported_entries(request)
         self.row["graph"] = len(entry.graph.nodes)
 
     def build(self) -> None:
-        repro.build(self.path, self.artifact, inputs=self.inputs)
+        repro.build(self.path, self.artifact, inputs=self.inputs, targets=_target(), force=True)
         self.row["build_memory"] = peak_resident() / MIB
+
+    def error(self) -> None:
+        import torch
+
+        truth = _torch(self.case, torch.float64)()
+        self.row["error"] = {side: _error(run(), truth) for side, run in self._sides()}
 
     def verify(self) -> None:
         report = repro.verify(self.artifact)
         if report.exit_code:
             raise repro.ReproError(f"verify ends with exit code {report.exit_code}")
 
-    def run(self) -> None:
-        """Errors against float64, then times in turn."""
-        import torch
-
-        runs: dict[str, Callable[[], Any]] = {}
-        session = repro.load(self.artifact).session(threads=1)
-        runs["repro"] = lambda: list(session.run(self.inputs).values())
-        peer = _onnxruntime(self.path)
-        runs["onnxruntime"] = lambda: peer(self.inputs)
-        truth = _torch(self.case, torch.float64)()
-        self.row["error"] = {"torch": _error(_torch(self.case, None)(), truth)}
-        for name, run in list(runs.items()):
-            try:
-                self.row["error"][name] = _error(run(), truth)
-            except Exception as error:
-                if name == "repro":
-                    raise
-                self.row["peer_fails"] = _first_line(error)
-                runs.pop(name)
-        samples = _in_turn(runs, self.seconds)
+    def time(self) -> None:
+        samples = _in_turn(dict(self._sides()))
         self.row["time"] = {name: statistics.median(times) for name, times in samples.items()}
 
-    def step(self) -> None:
-        """Exported again in training mode, by the exporter that can."""
-        if not self.case.classes or self.exporter != "script":
-            return
+    def _sides(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Each once it has run; not ONNX Runtime where it lacks the model's operators or types."""
+        session = repro.load(self.artifact).session(threads=1)
+        yield "repro", lambda: list(session.run(self.inputs).values())
+        yield "torch", _torch(self.case, None)
+        peer = _onnxruntime(self.path, self.inputs)
+        try:
+            peer()
+        except Exception as error:
+            self.row["peer_fails"] = _first_line(error)
+        else:
+            yield "onnxruntime", peer
+
+    def train(self) -> None:
+        """Exported again in training mode."""
         path = self.folder / "training.onnx"
-        export(self.case, self.exporter, path, train=True)
+        export(self.case, "script", path, train=True)
         losses, labels = _torch_steps(self.case)
         started = time.perf_counter()
         artifact = repro.build(
-            path, self.folder / "training.repro", loss="softmax_cross_entropy", optimizer="adamw", learning_rate=RATE,
-            frozen=",".join(_not_parameters(self.case, path)), bind=_bound(self.inputs),
+            path, self.folder / "training.repro", loss="softmax_cross_entropy" if self.case.classes else "mse",
+            optimizer="adamw", learning_rate=RATE, frozen=",".join(_not_parameters(self.case, path)),
+            bind=_bound(self.inputs), targets=_target(), force=True,
         )  # fmt: skip
-        self.row["step_build"] = time.perf_counter() - started
+        self.row["train_build"] = round(time.perf_counter() - started, 3)
         with artifact.session("train_step", threads=1) as session:
             given = {**self.inputs, "labels": labels}
             ours = [float(session.run(given)["loss"]) for _ in range(STEPS)]
         differences = (abs(a - b) / abs(b) for a, b in zip(ours, losses, strict=True))
-        self.row["step"] = {"losses": ours, "difference": max(differences)}
+        self.row["train"] = {"losses": ours, "torch": losses, "difference": max(differences)}
+
+
+def _target() -> str:
+    """The best that this machine runs."""
+    return cpu.best_machine().name
 
 
 def _numpy(tensor: Any) -> Any:
@@ -148,14 +184,14 @@ def _bound(inputs: Mapping[str, Any]) -> dict[str, int]:
     return {f"{name}[{axis}]": size for name, array in inputs.items() for axis, size in enumerate(array.shape)}
 
 
-def _onnxruntime(path: Path) -> Callable[[Mapping[str, Any]], list[Any]]:
+def _onnxruntime(path: Path, inputs: Mapping[str, Any]) -> Callable[[], list[Any]]:
     ort = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     found: list[Any] = []
 
-    def run(inputs: Mapping[str, Any]) -> list[Any]:
+    def run() -> list[Any]:
         if not found:
             found.append(ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]))
         return found[0].run(None, dict(inputs))
@@ -193,7 +229,8 @@ def _error(found: Iterable[Any], truth: Iterable[Any]) -> float:
     return worst
 
 
-def _in_turn(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
+def _in_turn(runs: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Seconds of a run, by side, a sample for each round: as many runs as take about SAMPLE."""
     repeats: dict[str, int] = {}
     for name, run in runs.items():
         run()
@@ -201,10 +238,7 @@ def _in_turn(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str,
         run()
         repeats[name] = max(1, min(1000, round(SAMPLE / max(time.perf_counter() - start, 1e-6))))
     samples: dict[str, list[float]] = {name: [] for name in runs}
-    started = time.perf_counter()
-    for number in range(ROUNDS):
-        if number >= 3 and time.perf_counter() - started > seconds:
-            break
+    for _ in range(ROUNDS):
         for name, run in runs.items():
             run()
             start = time.perf_counter()
@@ -229,13 +263,21 @@ def _torch_steps(case: Case) -> tuple[list[float], Any]:
     for _ in range(STEPS):
         optimizer.zero_grad()
         found = module(*inputs)
-        logits = found[0] if isinstance(found, tuple) else found
-        labels = np.random.default_rng(3).integers(0, case.classes, (logits.shape[0], *logits.shape[2:]))
-        loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
+        first = found[0] if isinstance(found, tuple) else found
+        labels = _labels(case, first)
+        criterion = torch.nn.functional.cross_entropy if case.classes else torch.nn.functional.mse_loss
+        loss = criterion(first, labels)
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-    return losses, labels
+    return losses, _numpy(labels)
+
+
+def _labels(case: Case, output: Any) -> Any:
+    """The same each time, of the first output's shape, or classes."""
+    if case.classes:
+        return integers(case.classes, output.shape[0], *output.shape[2:], seed=3)
+    return drawn(*output.shape, seed=3).to(output.dtype)
 
 
 def _not_parameters(case: Case, path: Path) -> list[str]:
@@ -254,82 +296,108 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:1500]
 
 
-def trial(case: Case, exporter: str, until: str, seconds: float) -> Row:
-    """All stages in this process; the row says where it ended."""
-    with tempfile.TemporaryDirectory() as name:
-        one = Trial(case, exporter, Path(name), seconds)
-        one.row["seconds"] = {}
-        for stage in STAGES[: STAGES.index(until) + 1]:
-            started = time.perf_counter()
-            try:
-                getattr(one, "import_" if stage == "import" else stage)()
-            except Exception as error:
-                return one.row | {"failed": stage, "why": _first_line(error)}
-            one.row["seconds"][stage] = time.perf_counter() - started
-        return one.row
+def stages(trial: Trial, until: str, again: bool) -> list[str]:
+    """Those to take: as far as asked, less what is done."""
+    asked = STAGES[: STAGES.index(until) + 1]
+    return [stage for stage in asked if again or stage not in trial.row["seconds"]]
 
 
-def apart(name: str, exporter: str, options: argparse.Namespace) -> Row:
-    """`trial` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.zoo", name, "--one", exporter, "--until", options.until]
-    command += ["--seconds", str(options.seconds)]
+def trials(options: argparse.Namespace, known: Mapping[str, Case]) -> Iterator[Trial]:
+    for name in options.names or known:
+        for exporter in options.exporters.split(","):
+            yield Trial(known[name], exporter, options.folder)
+
+
+def apart(trial: Trial, until: str, again: bool) -> Row:
+    """The stages in a process of their own."""
+    command = [sys.executable, "-m", "benchmarks.zoo", trial.case.name, "--exporters", trial.exporter, "--here"]
+    command += ["--until", until, "--folder", str(trial.folder.parent), *(["--again"] if again else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = Trial(trial.case, trial.exporter, trial.folder.parent)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"model": name, "exporter": exporter, "failed": "process", "why": f"{done.returncode}: {last}"}
-    return json.loads(done.stdout.splitlines()[-1])
+        found.row["failed"] = {"stage": "process", "why": f"{done.returncode}: {last}"}
+        found.save()
+    return found.row
 
 
-# ── the table ───────────────────────────────────────────────────────────────────────────────────────
+def take_all(options: argparse.Namespace) -> None:
+    """Every model by every exporter; the first that exports it goes all the way."""
+    known = cases()
+    whole: set[str] = set()
+    for each in trials(options, known):
+        name = each.case.name
+        until = "import" if name in whole else options.until
+        row = each.row
+        if stages(each, until, options.again):
+            row = apart(each, until, options.again)
+            print(json.dumps(row), flush=True)
+        if "import" in row["seconds"]:
+            whole.add(name)
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Markdown; an empty cell was not measured."""
-    head = "model|exporter|ONNX nodes|import|verify|error: repro|ONNX Runtime|PyTorch|ms|ONNX Runtime / repro|step|ends"
-    lines = [f"| {head.replace('|', ' | ')} |", "|" + "---|" * len(head.split("|"))]
-    return "\n".join([*lines, *(f"| {' | '.join(_cells(row))} |" for row in rows)])
+def take_here(options: argparse.Namespace) -> None:
+    """What `apart` asks for."""
+    _calm()
+    for each in trials(options, cases()):
+        for stage in stages(each, options.until, options.again):
+            each.take(stage)
+            if each.stopped:
+                break
 
 
-def _cells(row: Row) -> list[str]:
-    done, error, times = row.get("seconds", {}), row.get("error", {}), row.get("time", {})
-    ours, theirs = times.get("repro"), times.get("onnxruntime")
-    return [
-        row["model"], row["exporter"], str(row.get("nodes", "")),
-        *("yes" if stage in done else "" for stage in ("import", "verify")),
-        *(f"{error[side]:.1e}" if side in error else "" for side in ("repro", "onnxruntime", "torch")),
-        "" if ours is None else f"{ours * 1e3:.2f}",
-        "" if ours is None or theirs is None else f"{theirs / ours:.2f}",
-        f"{row['step']['difference']:.0e}" if "step" in row else "",
-        f"{row['failed']}: {row['why'].splitlines()[0][:90]}" if "failed" in row else "",
-    ]  # fmt: skip
+def time_all(options: argparse.Namespace) -> None:
+    """Every model whose errors are known, in this process; nothing else should run."""
+    _calm()
+    same_processors(1)
+    for each in trials(options, cases()):
+        if "error" not in each.row or ("time" in each.row and not options.again):
+            continue
+        failed = each.row.get("failed")
+        each.take("time")
+        if failed is not None:
+            each.row["failed"] = failed
+            each.save()
+        print(each.row["model"], each.row["exporter"], each.row.get("time"), flush=True)
 
 
-def main() -> None:
+def _calm() -> None:
+    """One thread, and no look at a hub of models."""
+    import torch
+
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    torch.set_num_threads(1)
+
+
+def record(options: argparse.Namespace) -> None:
+    """One line for the machine and the versions, then one for each row."""
+    rows = [each.row for each in trials(options, cases()) if each.notes.exists()]
+    first = {"host": {**host(), "target": _target()}, "versions": {name: version(name) for name in VERSIONS}}
+    options.record.write_text("".join(json.dumps(line) + "\n" for line in (first, *rows)), encoding="utf-8")
+
+
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--exporters", default=",".join(EXPORTERS))
     parser.add_argument("--until", choices=STAGES, default=STAGES[-1])
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--folder", type=Path, default=Path("build/zoo"))
+    parser.add_argument("--again", action="store_true", help="also what is done")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--record", type=Path, metavar="RECORDS.jsonl")
     parser.add_argument("--table", type=Path, metavar="RECORDS.jsonl")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
     if options.table:
-        print(table(map(json.loads, options.table.read_text(encoding="utf-8").splitlines())))
-        return
-    if options.one:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        same_processors(1) if options.until == "run" else None
-        row = trial(cases()[options.names[0]], options.one, options.until, options.seconds)
-        print(json.dumps(row))
-        return
-    for name in options.names or cases():
-        for exporter in options.exporters.split(","):
-            row = apart(name, exporter, options)
-            print(json.dumps(row), flush=True)
-            if options.out:
-                with options.out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+        print(*zoo_table.lines(options.table), sep="\n")
+    elif options.record:
+        record(options)
+    elif options.time:
+        time_all(options)
+    elif options.here:
+        take_here(options)
+    else:
+        take_all(options)
 
 
 if __name__ == "__main__":

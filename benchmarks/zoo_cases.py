@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-EXPORTERS = ("dynamo", "script")
-"""`torch.onnx.export` with dynamo=True, and the older one, which traces."""
+EXPORTERS = ("script", "dynamo")
+"""The older `torch.onnx.export`, which traces, and that with dynamo=True."""
 
 
 @dataclass(frozen=True)

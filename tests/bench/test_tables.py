@@ -12,20 +12,23 @@ from repro.bench.measuring import Ratio, Timing
 from repro.bench.peaks import Peaks
 from repro.bench.suite import Benchmark, Measurement
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_shows_what_the_records_say():
-    text = PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["performance.md", "zoo.md"])
+def test_the_page_shows_what_the_records_say(name: str):
+    text = (DOCS / name).read_text(encoding="utf-8")
     assert tables.MARKED.search(text)
-    assert tables.renewed(text) == text, "python -m benchmarks.tables --write docs/performance.md"
+    assert tables.renewed(text) == text, f"python -m benchmarks.tables --write docs/{name}"
 
 
 def test_every_record_says_on_what_it_was_taken():
-    records = sorted(tables.RECORDS.glob("*/*.json"))
+    records, zoos = sorted(tables.RECORDS.glob("*/*.json")), sorted(tables.RECORDS.glob("zoo/*.jsonl"))
     assert records
-    for path in records:
-        document = json.loads(path.read_text(encoding="utf-8"))
+    assert zoos
+    for path in (*records, *zoos):
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text.splitlines()[0] if path in zoos else text)
         assert document["host"]["target"].startswith("cpu/"), path
         assert document["versions"]["torch"], path
 
@@ -67,3 +70,26 @@ def test_a_stale_table_is_renewed_and_a_later_record_counts(records: Path):
     document = Benchmark((Peaks(1, 4e9, 1.0, 1.0),), (_measured("dot/256", 0.25, 3.0),)).json()
     (records / "later.json").write_text(json.dumps(document))
     assert tables.renewed(once, records.parent) != once
+
+
+def _tried(model: str, exporter: str, *stages: str, **more: object) -> str:
+    seconds = dict.fromkeys(stages, 1.0)
+    return json.dumps({"model": model, "exporter": exporter, "seconds": seconds, "nodes": 9, **more}) + "\n"
+
+
+def test_a_zoo_has_one_line_for_each_model_and_failures_in_their_places(tmp_path: Path):
+    whole = ("export", "import", "build", "error", "verify")
+    measured = {"error": {"repro": 3e-7, "onnxruntime": 2e-7}, "time": {"repro": 0.002, "onnxruntime": 0.003}}
+    rows = (
+        _tried("net", "script", *whole, "train", **measured, train={"difference": 2e-6}),
+        _tried("net", "dynamo", "export", "import"),
+        _tried("cell", "script", *whole[:3], failed={"stage": "error", "why": "another shape"}),
+        _tried("loop", "script", failed={"stage": "export", "why": "no such operator"}),
+    )
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "here.jsonl").write_text('{"host": {}}\n' + "".join(rows))
+    assert list(tables.zoo(tmp_path / "here"))[2:] == [
+        "| net | both | 9 | yes | 1.50 | 2.00 | 1.50 |  | 2e-06 |",
+        "| cell | script | 9 |  | fails |  |  |  |  |",
+        "| loop | none | 9 |  |  |  |  |  |  |",
+    ]
