@@ -23,7 +23,6 @@ X86_64_V3 = Machine(
     permute_bits=256,
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
-    asks_for_outputs=True,
 )
 X86_64_V4 = Machine(
     name="cpu/x86-64-v4",

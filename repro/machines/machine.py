@@ -23,8 +23,6 @@ class Machine:
     which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
     `fence` is the LLVM intrinsic that orders stores which go past the caches before all that follows ('': there are no
     such stores, or they are ordered as others are). `vector_constraint` is LLVM's letter for any vector register.
-    `asks_for_outputs` has a contraction ask for the lines of a tile's outputs while it is computed, even where nothing
-    is read beside them: it paid on a Zen 4 without AVX-512, and cost a little on an Intel machine with it.
     `ordered_extremes`: one instruction gives rule 5's maximum (NaN wins, -0 < +0).
     """
 
@@ -43,7 +41,6 @@ class Machine:
     permute_bits: int = 0
     fence: str = ""
     vector_constraint: str = "w"
-    asks_for_outputs: bool = False
     ordered_extremes: bool = False
 
     @property

@@ -164,8 +164,8 @@ class Item(Chains):
         return ()
 
     def _asks_for_outputs(self, row: Val, column: Val, panel: Val) -> Callable[[Val], None] | None:
-        """Ask for what the outputs of a tile's row lie in, and what is read beside them, of which that machine asks
-        for outputs or something is read there; None where nothing is asked for."""
+        """Ask for what the outputs of a tile's row lie in, and what is read beside them; None where neither would be
+        waited for."""
         near = self._beside_outputs
         if not near:
             return None
@@ -184,11 +184,19 @@ class Item(Chains):
         stores, columns = self.kernel.stores, self.contraction.columns
         apart, written = (frozenset(self.contraction.rows), frozenset(columns)), {store.buffer for store in stores}
         loads = [e for e in topological(self.values) if isinstance(e, Load) and all(e.free & each for each in apart)]
-        if not columns or not (loads or self.body.machine.asks_for_outputs):
+        if not columns or not (loads or self._outputs_are_far):
             return ()
         places = [(load.buffer, load.offset, 0) for load in loads if load.buffer not in written]
         places += [(store.buffer, store.offset, 1) for store in stores]
         return [each for each in places if ix.coefficient(each[1], columns[-1]) == 1 and not _looks_up(each[1])]
+
+    @property
+    def _outputs_are_far(self) -> bool:
+        """Whether a store to the outputs waits for memory, and each tile has some: those of a single panel, which lie
+        beyond the second-level cache."""
+        held = (self.kernel.buffers[store.buffer] for store in self.kernel.stores)
+        far = any(each.elements * each.dtype.bytes > self.body.machine.l2_bytes for each in held)
+        return far and self.shape.panels == 1
 
     def _ask_for_row(self, buffer: int, offset: Expr, write: int, row: Val, column: Val) -> None:
         """Ask for what lies beside a row's outputs in a tile of columns."""
