@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
-.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles bless cross-host avx512 lock wheel gpu-wheels clean
+.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles prove-conversions bless cross-host avx512 lock wheel gpu-wheels clean
 
 help: ## the list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,6 +64,9 @@ prove-roads: $(STAMP) ## that other roads to f32 functions give the proven resul
 
 prove-doubles: $(STAMP) ## worst errors of the f64 functions, over 10^8 points each: [FUNCTION=tanh]
 	$(PY) -m proofs.doubles $(FUNCTION)
+
+prove-conversions: $(STAMP) ## that f32 is rounded to each narrow float as f64 is, every input
+	$(PY) -m proofs.conversions
 
 bless: $(STAMP) ## make the golden manifests anew, by the tool
 	$(PY) golden/bless.py

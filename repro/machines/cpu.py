@@ -23,6 +23,7 @@ X86_64_V3 = Machine(
     permute_bits=256,
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
+    converts_f16=True,
 )
 X86_64_V4 = Machine(
     name="cpu/x86-64-v4",
@@ -38,6 +39,7 @@ X86_64_V4 = Machine(
     permute_bits=512,
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
+    converts_f16=True,
 )
 AARCH64 = Machine(
     name="cpu/aarch64",
@@ -50,6 +52,7 @@ AARCH64 = Machine(
     tile_vectors=3,
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
+    converts_f16=True,
     ordered_extremes=True,
 )
 CPUS: dict[str, Machine] = {machine.name: machine for machine in (X86_64_V3, X86_64_V4, AARCH64)}

@@ -23,6 +23,7 @@ class Machine:
     which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
     `fence` is the LLVM intrinsic that orders stores which go past the caches before all that follows ('': there are no
     such stores, or they are ordered as others are). `vector_constraint` is LLVM's letter for any vector register.
+    `converts_f16`: instructions convert between f16 and f32, rounded as rule 3 has it, whatever the mode of flushing.
     `ordered_extremes`: one instruction gives rule 5's maximum (NaN wins, -0 < +0).
     """
 
@@ -41,6 +42,7 @@ class Machine:
     permute_bits: int = 0
     fence: str = ""
     vector_constraint: str = "w"
+    converts_f16: bool = False
     ordered_extremes: bool = False
 
     @property

@@ -1,15 +1,16 @@
-"""Conversions from and to the narrow floats as loop IR over integers, so that every target rounds alike.
+"""Conversions from and to the narrow floats as loop IR over integers, so that every target rounds alike (rule 3).
 
-Hardware converts differ (some flush subnormals, some take a library call), so none is used (rule 3).
+Hardware converts differ (some flush subnormals, some take a library call): a target takes one only where it gives these
+bits for every value (`llvm/halves.py`).
 """
 
 from __future__ import annotations
 
-from repro.ir.expressions import Apply, Expr, apply, bitcast, const, convert
-from repro.ir.types import BOOL, F32, F64, U8, U16, U32, U64, DType, Kind
-from repro.numerics.narrow_formats import NARROW, NarrowFormat
+from dataclasses import dataclass
 
-_F64_MANTISSA, _F64_BIAS = 52, 1023
+from repro.ir.expressions import Apply, Expr, apply, bitcast, const, convert
+from repro.ir.types import F32, F64, U8, U16, U32, U64, DType, Kind
+from repro.numerics.narrow_formats import NARROW, NarrowFormat
 
 
 def is_narrow(expr: Expr) -> bool:
@@ -20,13 +21,11 @@ def is_narrow(expr: Expr) -> bool:
 
 
 def legalise(expr: Expr, operand: Expr) -> Expr:
-    """A narrow conversion of `operand` to `expr`'s type in operations that every target has."""
-    wide = operand if operand.dtype.computes else _widen(operand)
-    if expr.dtype.computes:
-        return convert(wide, expr.dtype)
-    if wide.dtype is BOOL:
-        wide = convert(wide, F64)
-    return _narrow(_odd_f64(wide), expr.dtype)
+    """A narrow conversion of `operand` to `expr`'s type in operations that every target has, and conversions between a
+    narrow float and f32: from a narrow float all go by f32."""
+    if not operand.dtype.computes:
+        return _widen(operand) if expr.dtype is F32 else convert(convert(operand, F32), expr.dtype)
+    return _narrow(operand if operand.dtype is F32 else _odd_f64(operand), expr.dtype)
 
 
 def _u64(value: int) -> Expr:
@@ -56,35 +55,58 @@ def _odd_f64(operand: Expr) -> Expr:
     return apply("select", negative, apply("neg", value), value) if negative is not None else value
 
 
+@dataclass(frozen=True)
+class _Wide:
+    """The float format that is rounded from, and unsigned integers of its width."""
+
+    unsigned: DType
+    mantissa_bits: int
+    bias: int
+
+    def __call__(self, value: int) -> Expr:
+        return const(self.unsigned, value)
+
+
+_WIDE = {F32: _Wide(U32, 23, 127), F64: _Wide(U64, 52, 1023)}
+
+
 def _narrow(operand: Expr, target: DType) -> Expr:
-    fmt = NARROW[target]
-    bits = bitcast(operand, U64)
-    magnitude = apply("and", bits, _u64((1 << 63) - 1))
-    code = _rounded(magnitude, fmt)
-    code = apply("select", apply("gt", code, _u64(fmt.greatest)), _u64(fmt.overflow), code)
-    sign = apply("shl", apply("shr", bits, _u64(63)), _u64(fmt.width - 1))
+    fmt, wide = NARROW[target], _WIDE[operand.dtype]
+    width = wide.unsigned.bits
+    bits = bitcast(operand, wide.unsigned)
+    magnitude = apply("and", bits, wide((1 << (width - 1)) - 1))
+    code = _rounded(magnitude, fmt, wide)
+    code = apply("select", apply("gt", code, wide(fmt.greatest)), wide(fmt.overflow), code)
+    sign = apply("shl", apply("shr", bits, wide(width - 1)), wide(fmt.width - 1))
     signed = apply("or", code, sign)
     if not fmt.negative_zero:
-        signed = apply("select", apply("eq", code, _u64(0)), _u64(0), signed)
-    nan = apply("gt", magnitude, _u64(0x7FF << _F64_MANTISSA))
-    chosen = apply("select", nan, _u64(fmt.nan), signed)
+        signed = apply("select", apply("eq", code, wide(0)), wide(0), signed)
+    infinity = ((1 << (width - 1 - wide.mantissa_bits)) - 1) << wide.mantissa_bits
+    nan = apply("gt", magnitude, wide(infinity))
+    chosen = apply("select", nan, wide(fmt.nan), signed)
     return bitcast(convert(chosen, _storage(target)), target)
 
 
-def _rounded(magnitude: Expr, fmt: NarrowFormat) -> Expr:
+def _rounded(magnitude: Expr, fmt: NarrowFormat, wide: _Wide) -> Expr:
     """Codes without sign or upper end: nearest, ties to even, subnormals kept."""
-    smallest = _u64(1 - fmt.bias + _F64_BIAS)
-    exponent = apply("shr", magnitude, _u64(_F64_MANTISSA))
+    always = wide(wide.mantissa_bits - fmt.mantissa_bits)
+    if fmt.bias == wide.bias:
+        return _shifted(magnitude, always, wide)
+    smallest = wide(1 - fmt.bias + wide.bias)
+    exponent = apply("shr", magnitude, wide(wide.mantissa_bits))
     subnormal = apply("lt", exponent, smallest)
-    below = apply("select", subnormal, _min(apply("sub", smallest, exponent), _u64(20)), _u64(0))
-    fraction = apply("and", magnitude, _u64((1 << _F64_MANTISSA) - 1))
-    significand = apply("or", fraction, _u64(1 << _F64_MANTISSA))
-    rebased = apply("sub", magnitude, _u64((_F64_BIAS - fmt.bias) << _F64_MANTISSA))
-    source = apply("select", subnormal, significand, rebased)
-    shift = apply("add", below, _u64(_F64_MANTISSA - fmt.mantissa_bits))
-    shift = _min(shift, _u64(62))
-    half = apply("sub", apply("shl", _u64(1), apply("sub", shift, _u64(1))), _u64(1))
-    odd = apply("and", apply("shr", source, shift), _u64(1))
+    nothing_left = wide(fmt.mantissa_bits + 2)
+    below = apply("select", subnormal, _min(apply("sub", smallest, exponent), nothing_left), wide(0))
+    fraction = apply("and", magnitude, wide((1 << wide.mantissa_bits) - 1))
+    significand = apply("or", fraction, wide(1 << wide.mantissa_bits))
+    rebased = apply("sub", magnitude, wide((wide.bias - fmt.bias) << wide.mantissa_bits))
+    return _shifted(apply("select", subnormal, significand, rebased), apply("add", below, always), wide)
+
+
+def _shifted(source: Expr, shift: Expr, wide: _Wide) -> Expr:
+    """source / 2^shift to the nearest integer, ties to even."""
+    half = apply("sub", apply("shl", wide(1), apply("sub", shift, wide(1))), wide(1))
+    odd = apply("and", apply("shr", source, shift), wide(1))
     return apply("shr", apply("add", apply("add", source, half), odd), shift)
 
 

@@ -17,7 +17,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import I32, I64
 from repro.machines import Machine
 from repro.numerics import narrow_loops
-from repro.targets.llvm import nans, scalars, tables
+from repro.targets.llvm import halves, nans, scalars, tables
 from repro.targets.llvm.memory import Memory
 from repro.targets.llvm.roads import Road, roads
 from repro.targets.llvm.scope import Scope
@@ -152,6 +152,8 @@ class Body(Memory):
         return [self.f.splat(operand, width) for operand in operands]
 
     def _apply(self, expr: Apply, scope: Scope) -> Val:
+        if self.machine.converts_f16 and halves.between(expr):
+            return halves.converted(self.f, self.value(expr.children[0], scope))
         if narrow_loops.is_narrow(expr):
             return self.value(narrow_loops.legalise(expr, expr.children[0]), scope)
         tested = nans.operand(expr)
