@@ -25,6 +25,8 @@ DIVISIONS = 2
 """Readers that may each divide again rather than read what one division stored."""
 LARGEST_REGION = 24
 """Elementwise ops among which what reads a value is followed to where it meets again."""
+FEW_TERMS = 4
+"""Of sums that are terms of others."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
 """Elements of a row whose reductions are computed with its elements: worth two loops, no more than a near cache."""
 
@@ -114,6 +116,21 @@ def _along_rows(node: Node) -> bool:
     return axes == behind and SHORTEST_ROW <= math.prod(shape[axis] for axis in axes) <= LONGEST_ROW
 
 
+def _few(node: Node) -> int:
+    """The terms of each of its elements, if it adds up few; else 0."""
+    if node.op != "reduce" or node["order"] != "lanes":
+        return 0
+    count = math.prod(node.operands[0].shape[axis] for axis in node["axes"])
+    return count if count <= FEW_TERMS else 0
+
+
+def _is_term(node: Node, end: Value, users: _Users, results: frozenset[Value]) -> bool:
+    """Whether a reduction of few terms, with what is computed behind it, is itself a term of few: it is computed where
+    that one reads it."""
+    behind = users.get(end, ())
+    return end not in results and len(behind) == 1 and _few(node) > 0 and _few(behind[0]) > 0
+
+
 def _served(
     node: Node,
     chain: list[Value],
@@ -180,6 +197,8 @@ def fuse(graph: Graph) -> Fusion:
     for node in sorted(filter(_reduces, graph.nodes), key=_along_rows):  # those along rows last: they take what is left
         chain = _chain(node.value, users, results, taken)
         links = chain.links
+        if _is_term(node, links[-1], users, results):
+            continue
         served = _served(node, links, users, results, taken)
         if served is None:
             taken.update((*links, *chain.between))
@@ -302,7 +321,8 @@ def _stored(
         weight[node] = 0
         return set(node.results)
     own = FUNCTION_WEIGHT if op.expensive else 1
-    weight[node] = own + sum(0 if value in stored else weight[value.node] for value in node.operands)
+    operands = sum(0 if value in stored else weight[value.node] for value in node.operands)
+    weight[node] = own + max(1, _few(node)) * operands
     value = node.results[0]
     if value in inside:
         return set()

@@ -92,6 +92,8 @@ def _gather_element(node: Node, _: int, index: Index, operands: tuple[Access, ..
     operand, indices = node.operands
     axes, nb = node["axes"], indices.rank - 1
     places, inside = _point_at(operands[1], index[:nb], operand.shape, axes)
+    if "inside" in node.attributes:
+        inside = ix.TRUE
     at = dict(zip((*axes, *_window_axes(operand.rank, axes)), (*places, *index[nb:]), strict=True))
     picked = guard(operands[0](tuple(at[axis] for axis in range(operand.rank))), inside)
     if inside is ix.TRUE:

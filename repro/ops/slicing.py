@@ -163,7 +163,8 @@ def _concatenate_element(node: Node, _: int, index: Index, operands: tuple[Acces
         start += extent
         if inside is FALSE:
             continue
-        part = guard(operand((*index[:axis], position, *index[axis + 1 :])), inside)
+        place = ix.number(0) if extent == 1 else position
+        part = guard(operand((*index[:axis], place, *index[axis + 1 :])), inside)
         result = part if result is None else apply("select", inside, part, result)
     if result is None:
         raise TypeError("concatenate of nothing")

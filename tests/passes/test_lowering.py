@@ -34,8 +34,10 @@ from repro.ops import (
     scatter,
     transpose,
 )
+from repro.ops.record import evaluate
 from repro.targets import cpu, interpreter
 from tests.running import run_on_cpu
+from tests.targets.native import HERE
 from tests.targets.test_reduction_orders import mixed
 
 
@@ -104,6 +106,20 @@ def test_one_instruction_with_a_number_is_computed_again() -> None:
     sum_ = add(x, argument(2, kind))
     assert stores(sum_, *read(sum_))
     assert stores(scaled, elementwise("erf", scaled), matmul(scaled, transpose(scaled, (1, 0)))), "a dot reads it often"
+
+
+@pytest.mark.parametrize(("inner", "kernels"), [(4, 1), (5, 2)])
+def test_a_sum_of_few_terms_is_computed_in_one_of_few(inner: int, kernels: int) -> None:
+    x, weights = argument(0, TensorType(F32, (6, 3, inner))), argument(1, TensorType(F32, (6, 3)))
+    total = reduce_axes("add", mul(weights, reduce_axes("add", mul(x, x), (2,))), (1,))
+    graph = Graph((x.type, weights.type), (total,))
+    assert len(lower(graph).kernels) == kernels
+    random = np.random.default_rng(0)
+    given = [random.standard_normal(kind.shape).astype(np.float32) for kind in graph.arguments]
+    run_checked(graph, given, [])
+    (wanted,) = evaluate(graph, given)
+    for machine in HERE:
+        assert run_on_cpu(graph, given, [], machine)[0].tobytes() == wanted.tobytes()
 
 
 def test_debug_mode_runs_the_reference_around_each_pass() -> None:

@@ -11,7 +11,7 @@ import pytest
 from passes.vectors import MOST_APART
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.types import BOOL, F32, F64, I8, I64, Array, TensorType
-from repro.ops import slice_
+from repro.ops import gather, slice_, transpose
 from repro.ops.convolutions import convolution
 from repro.ops.record import evaluate
 from repro.ops.windows import window_reduce
@@ -104,6 +104,21 @@ def test_nothing_behind_the_last_element_is_read(machine, step: int) -> None:
     assert found.tobytes() == given[first::step].tobytes()
     assert libc.mprotect(ctypes.c_void_p(start + page), ctypes.c_size_t(page), 3) == 0
     del whole
+
+
+@MACHINES
+@pytest.mark.parametrize("dtype", [F32, F64, I64, I8, BOOL], ids=str)
+@pytest.mark.parametrize("beyond", [0, 3])
+def test_elements_from_anywhere(machine, dtype, beyond: int) -> None:
+    """Along the vector axis, all of them there or not; vectors, and fewer than one."""
+    random = np.random.default_rng(0)
+    for count in (64, 77, 5):
+        rows = random.integers(-3, 2 if dtype is BOOL else 90, (3, 50)).astype(dtype.storage)
+        places = random.integers(-beyond, 50 + beyond, (count, 1))
+        kinds = (TensorType(dtype, rows.shape), TensorType(I64, places.shape))
+        graph = Graph(kinds, (transpose(gather(argument(0, kinds[0]), argument(1, kinds[1]), (1,)), (1, 0)),))
+        (wanted,), (found, *_) = evaluate(graph, [rows, places], []), run_on_cpu(graph, [rows, places], [], machine)
+        assert same(dtype, found, wanted)
 
 
 @MACHINES

@@ -126,7 +126,7 @@ def _elements(x: Value, taps: Sequence[_Taps]) -> Value:
 
     columns = [iota(shape, 0), *(spread(each.places, axis) for axis, each in enumerate(taps))]
     points = concatenate([reshape(column, (*shape, 1)) for column in columns], len(shape))
-    found = gather(x, points, (0, *range(2, x.rank)))
+    found = gather(x, points, (0, *range(2, x.rank)), inside=True)
     for axis, each in enumerate(taps):
         if each.present is not None:
             there = broadcast(spread(each.present, axis), found.shape, range(len(shape)))

@@ -7,6 +7,7 @@ contiguous, else they are gathered and scattered.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from passes.vectors import MOST_APART
 from repro.ir import index as ix
@@ -106,26 +107,43 @@ class Memory(ABC):
         return self._apart(expr, scope, lanes, mask)
 
     def _apart(self, expr: Load, scope: Scope, lanes: Scope, mask: Val | None) -> Val:
-        """Lanes that do not lie beside each other: whole vectors, of which every so manieth is taken, where all lanes
-        are there and lie as far apart; gathered elsewhere."""
-
-        def gathered() -> Val:
-            """In a scope of its own, since what it computes may stand on one side of a branch."""
-            offset = self.f.splat(self.value(expr.offset, Scope(scope, {})), lanes.width)
-            address = self.pointer(expr.buffer, offset).text
-            full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
-            raw = self._masked("gather", vector("ptr", lanes.width), address, full, expr.dtype)
-            return self._from_memory(raw, expr.dtype)
-
+        """Lanes that do not lie beside each other, where all are there: whole vectors, of which every so manieth is
+        taken, if they lie as far apart, or a load for each; gathered elsewhere."""
         steps = range(2, MOST_APART + 1)
         found = ((step, self.run_start(expr.offset, scope, step)) for step in steps if lanes.width % 2 == 0)
         step, start = next((each for each in found if each[1] is not None), (0, None))
-        if start is None:
-            return gathered()
-        if mask is None:
+
+        def together(within: Scope) -> Val:
+            if start is None:
+                return self._one_by_one(expr, within, lanes)
             return self._every(step, expr, start, lanes.width)
+
+        if mask is None:
+            return together(scope)
+
+        def gathered() -> Sequence[Val]:
+            return [self._gathered(expr, Scope(scope, {}), lanes, mask)]
+
         every = scalars.all_lanes(self.f, mask)
-        return self.f.either(every, lambda: [self._every(step, expr, start, lanes.width)], lambda: [gathered()])[0]
+        return self.f.either(every, lambda: [together(Scope(scope, {}))], gathered)[0]
+
+    def _gathered(self, expr: Load, scope: Scope, lanes: Scope, mask: Val) -> Val:
+        offset = self.f.splat(self.value(expr.offset, scope), lanes.width)
+        address = self.pointer(expr.buffer, offset).text
+        raw = self._masked("gather", vector("ptr", lanes.width), address, mask, expr.dtype)
+        return self._from_memory(raw, expr.dtype)
+
+    def _one_by_one(self, expr: Load, scope: Scope, lanes: Scope) -> Val:
+        """A load for each lane: gathers took a Zen 4 1.3 to 2 times as long, and take others longer still."""
+        kind, width = vector(memory(expr.dtype), lanes.width), lanes.width
+        offsets, made = self.f.splat(self.value(expr.offset, scope), width), "poison"
+        for lane in range(width):
+            place = self.f.let(f"extractelement {offsets.typed}, i64 {lane}", I64)
+            address = self.pointer(expr.buffer, place).text
+            one = self.f.let(f"load {memory(expr.dtype)}, ptr {address}, align {expr.dtype.bytes}", expr.dtype)
+            text = f"insertelement {kind} {made}, {memory(expr.dtype)} {one.text}, i64 {lane}"
+            made = self.f.let(text, expr.dtype, width).text
+        return self._from_memory(Val(made, expr.dtype, width), expr.dtype)
 
     def _every(self, step: int, expr: Load, start: Val, width: int) -> Val:
         """So many elements, each `step` behind the one before, from whole vectors that end with the last of them."""
