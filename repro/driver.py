@@ -26,6 +26,7 @@ from repro.errors import EXIT_GOOD, ReproError
 from repro.frontend import load_source
 from repro.frontend.training_info import initialised
 from repro.ir.types import Array
+from repro.signatures import checked
 from repro.targets.gpu import ptxas
 from repro.targets.tpu_sim.chips import chip
 from repro.targets.tpu_sim.estimate import estimate, exact
@@ -64,6 +65,7 @@ def write_text(path: Path, text: str) -> None:
 # ── build, load ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@checked
 def build(
     model: str | Path | ModelProto,
     out: str | Path | None = None,
@@ -156,6 +158,7 @@ def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Pa
     return folder
 
 
+@checked
 def load(path: str | Path) -> LoadedArtifact:
     """An artifact, by its folder or its artifact.json. Raises ReproError if it is none, or is damaged."""
     return LoadedArtifact(reading.open_artifact(Path(path)))
@@ -164,6 +167,7 @@ def load(path: str | Path) -> LoadedArtifact:
 # ── verify, run ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@checked
 def verify(
     path: str | Path,
     *,
@@ -191,6 +195,7 @@ def _split(names: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(names.split(",")) if isinstance(names, str) else tuple(names)
 
 
+@checked
 def run(
     path: str | Path,
     inputs: Mapping[str, Array],
@@ -244,6 +249,7 @@ def default_cache() -> Cache | None:
     return Cache(folder / "repro")
 
 
+@checked
 def cache(action: str = "info") -> Usage:
     """The build cache's usage; with `clear`, its usage before everything was removed."""
     if action not in ("info", "clear"):
@@ -257,6 +263,7 @@ def cache(action: str = "info") -> Usage:
 # ── inspect, diff ───────────────────────────────────────────────────────────────────────────────────
 
 
+@checked
 def inspect(path: str | Path) -> dict[str, Json]:
     """What an artifact holds, as one document."""
     return comparison.content(reading.open_artifact(Path(path)))
@@ -294,6 +301,7 @@ def inspect_kernel(
     return kernel_view.inspect_kernel(Path(path), kernel, target, device, ptxas.installed(), record)
 
 
+@checked
 def diff(left: str | Path, right: str | Path) -> tuple[Difference, ...]:
     """Every place where two artifacts differ; empty if they are one."""
     return comparison.differences(reading.open_artifact(Path(left)), reading.open_artifact(Path(right)))

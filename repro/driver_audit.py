@@ -29,6 +29,7 @@ from repro.driver import Progress, default_cache, read_npz
 from repro.errors import ReproError
 from repro.frontend import load_source
 from repro.ir.types import Array
+from repro.signatures import checked
 from repro.train_step import training_of
 
 __all__ = ["Findings", "History", "audit_captures", "audit_manifests", "audit_model", "check_reports", "split"]
@@ -38,6 +39,7 @@ def _silent(stage: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
+@checked
 def audit_model(
     model: str | Path | ModelProto,
     *,
@@ -170,6 +172,7 @@ def check_reports(html: Path | None = None, **others: Path | None) -> None:
         check_html()
 
 
+@checked
 def audit_captures(
     paths: Sequence[str | Path],
     *,
@@ -183,6 +186,7 @@ def audit_captures(
     return auditing.compare([Path(path) for path in paths], Thresholds(max_ulp, _words(fail_on)), split(require or ()))
 
 
+@checked
 def audit_manifests(
     new: str | Path | ModelProto,
     old: str | Path,

@@ -14,6 +14,7 @@ from repro.artifact import tensors
 from repro.driver import default_cache, load
 from repro.errors import ReproError
 from repro.ir.types import Array
+from repro.signatures import checked
 from repro.training import bisect as bisection
 from repro.training import checkpoint as checkpoints
 from repro.training import data as training_data
@@ -33,6 +34,7 @@ Data = str | Path | Mapping[str, Array]
 """An .npz file, a folder of .npy files, or arrays by name."""
 
 
+@checked
 def train(
     path: str | Path,
     data: Data,
@@ -124,6 +126,7 @@ def _interrupts() -> Generator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
+@checked
 def export(checkpoint: str | Path, out: str | Path, *, artifact: str | Path | None = None) -> Path:
     """Write the source model with a checkpoint's weights. `artifact`: where it lies now, if it was moved.
 
@@ -144,6 +147,7 @@ def _artifact_of(found: checkpoints.Checkpoint) -> Path:
     return path
 
 
+@checked
 def bisect(
     left: str | Path,
     right: str | Path | None = None,

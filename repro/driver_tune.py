@@ -20,6 +20,7 @@ from repro.driver import Progress
 from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.describe import describe
 from repro.ir.work import program_operations
+from repro.signatures import checked
 from repro.targets import registry
 from repro.targets.protocol import Runner
 from repro.tuning.search import Outcome, Place, Search
@@ -42,6 +43,7 @@ def _silent(stage: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
+@checked
 def tune(
     model: str | Path | ModelProto,
     out: str | Path = "tuning.json",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import index
 from pathlib import Path
 
 from passes import pipeline
@@ -20,6 +19,7 @@ from repro.ir.parse_kernel import parse_kernel
 from repro.ir.parse_program import parse_program
 from repro.ir.program import Program
 from repro.ir.types import Array, parse_type, to_storage
+from repro.signatures import checked
 from repro.targets import registry
 from repro.targets.protocol import REFERENCE, CompiledProgram, Runner, SharedStep
 from repro.train_step import TrainOptions, label_notes, training_of
@@ -105,6 +105,7 @@ class LoadedArtifact:
             raise ReproError(f"the artifact has no entry '{name}'", expected=", ".join(self.entries))
         return found
 
+    @checked
     def session(
         self, entry: str = "infer", target: str = "cpu", threads: int | None = None, chips: int = 1
     ) -> sessions.Session:
@@ -115,7 +116,7 @@ class LoadedArtifact:
         a number of threads out of 1 to MOST_THREADS.
         """
         found = self._entry(entry)
-        if threads is not None and not 1 <= index(threads) <= MOST_THREADS:
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
             raise ReproError("not a number of threads", found=str(threads), expected=f"1 to {MOST_THREADS}")
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]

@@ -17,6 +17,7 @@ from repro.artifact import files
 from repro.artifact.canonical import Bytes, sha256
 from repro.errors import ReproError
 from repro.ir.types import DTYPES, Array, DType, TensorType, parse_type, to_face, to_storage
+from repro.signatures import checked
 
 UNREADABLE: tuple[type[Exception], ...] = (
     ValueError, TypeError, KeyError, EOFError, SyntaxError, TokenError, OverflowError,  # of the header of an array
@@ -49,6 +50,7 @@ def digest(array: Array) -> str:
     return sha256(to_bytes(array))
 
 
+@checked
 def read_npz(path: str | Path) -> dict[str, Array]:
     """The arrays of an .npz file by name. Raises ReproError for anything else."""
     try:
@@ -64,6 +66,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
         raise ReproError("not an .npz file of plain arrays", found=f"{path}: {error}") from error
 
 
+@checked
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays as .npz, whole or not at all; the same arrays give the same bytes."""
     buffer = io.BytesIO()

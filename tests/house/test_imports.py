@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"repro.collector", "repro.errors", "repro.version"}),
+    frozenset({"repro.collector", "repro.errors", "repro.signatures", "repro.version"}),
     frozenset({"repro.ir", "repro.machines"}),
     frozenset({"repro.numerics"}),
     frozenset({"repro.ops"}),
