@@ -12,9 +12,8 @@ from onnx import ModelProto
 from repro import driver
 from repro.artifact import tensors
 from repro.artifact.build import current_versions
-from repro.artifact.loaded import LoadedArtifact
+from repro.artifact.loaded import LoadedArtifact, thread_count
 from repro.artifact.tuning import FORMAT_VERSION, Host, Tuned, Tuning
-from repro.artifact.workers import cores
 from repro.audit.environment import host
 from repro.driver import Progress
 from repro.errors import EXIT_INCOMPLETE, ReproError
@@ -60,7 +59,9 @@ def tune(
     many seconds the search takes. `threads` is how many the runs have, one for
     each core unless given. No schedule changes a bit, and each one's results are compared. Raises ReproError.
     """
-    runner, count = _tunable(target), threads or cores()
+    runner, count = _tunable(target), thread_count(threads)
+    if not 0 < budget < 1e6:
+        raise ReproError("the budget is out of range", found=str(budget), expected="seconds above 0, below 10^6")
     if not Path(out).parent.is_dir():
         raise ReproError("there is no such folder for the tuning file", found=str(Path(out).parent))
     with tempfile.TemporaryDirectory(prefix="repro-tune-") as folder:

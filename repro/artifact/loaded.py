@@ -27,6 +27,13 @@ from repro.train_step import TrainOptions, label_notes, training_of
 MOST_THREADS = 1024
 
 
+def thread_count(wanted: int | None) -> int:
+    """As many threads as are wanted; one for each core where nothing is said. Raises ReproError if out of range."""
+    if wanted is not None and not 1 <= wanted <= MOST_THREADS:
+        raise ReproError("not a number of threads", found=str(wanted), expected=f"1 to {MOST_THREADS}")
+    return wanted or cores()
+
+
 class LoadedArtifact:
     """A built artifact: its identity, its entries, and sessions that run its code."""
 
@@ -115,9 +122,7 @@ class LoadedArtifact:
         Raises ReproError for an entry or a target that the artifact does not have, or that does not run here, and for
         a number of threads out of 1 to MOST_THREADS.
         """
-        found = self._entry(entry)
-        if threads is not None and not 1 <= threads <= MOST_THREADS:
-            raise ReproError("not a number of threads", found=str(threads), expected=f"1 to {MOST_THREADS}")
+        found, count = self._entry(entry), thread_count(threads)
         weights = [self.config.weights[position] for position in found.weights]
         parameters = [sessions.Parameter(weight.name, parse_type(weight.type)) for weight in weights]
         if target == REFERENCE and chips == 1:
@@ -128,7 +133,7 @@ class LoadedArtifact:
         ]
         runner = self.runner(target)
         if chips == 1:
-            executable = runner.open(self.compiled(entry, target), stored, threads or cores())
+            executable = runner.open(self.compiled(entry, target), stored, count)
         else:
             executable = runner.open_shared(self._shared(found), stored, chips)
         return sessions.Session(found, executable, parameters, self.label_notes)

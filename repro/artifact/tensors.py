@@ -15,6 +15,7 @@ import numpy as np
 
 from repro.artifact import files
 from repro.artifact.canonical import Bytes, sha256
+from repro.artifact.sessions import as_arrays
 from repro.errors import ReproError
 from repro.ir.types import DTYPES, Array, DType, TensorType, parse_type, to_face, to_storage
 from repro.signatures import checked
@@ -68,10 +69,10 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 @checked
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays as .npz, whole or not at all; the same arrays give the same bytes."""
+    """Write arrays as .npz, whole or not at all; the same arrays give the same bytes. Raises ReproError."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, array in arrays.items():
+        for name, array in as_arrays(arrays, "array").items():
             entry = io.BytesIO()
             np.lib.format.write_array(entry, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry.getvalue())

@@ -136,8 +136,11 @@ def parse_type(text: str) -> TensorType:
 
 
 def to_storage(array: Array, dtype: DType) -> Array:
-    """User array to storage array: same bits, contiguous, native order."""
+    """User array to storage array: same bits, contiguous, native order. A bool is a byte of 0 or 1, whatever byte
+    a view of other memory has for true."""
     native = np.ascontiguousarray(array, dtype=dtype.face)
+    if dtype is BOOL and native.size and native.view(np.uint8).max() > 1:
+        native = native.view(np.uint8) != 0
     return native.reshape(np.shape(array)).view(dtype.storage)
 
 

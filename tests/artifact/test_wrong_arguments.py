@@ -101,6 +101,23 @@ def test_thresholds_and_budgets() -> None:
     refused(lambda: repro.tune(MODEL, budget="x"), "budget")  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize("words", [{"threads": 0}, {"threads": -1}, {"budget": 0.0}, {"budget": float("nan")}], ids=str)
+def test_ranges_of_tuning(words: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ReproError) as caught:
+        repro.tune(MODEL, tmp_path / "tuning.json", bind={"N": 2}, **words)
+    assert caught.value.found and caught.value.expected
+
+
+@pytest.mark.parametrize(
+    "given", [None, 5, [INPUTS["input"]], {"x": object()}, {"x": "text"}], ids=lambda g: str(g)[:10]
+)
+def test_arrays_to_write(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(ReproError):
+        repro.write_npz(tmp_path / "out.npz", given)
+    repro.write_npz(tmp_path / "out.npz", {"x": [1.0, 2.0]})  # pyright: ignore[reportArgumentType]
+    assert repro.read_npz(tmp_path / "out.npz")["x"].tolist() == [1.0, 2.0]
+
+
 def test_every_public_function_is_checked() -> None:
     functions = [getattr(repro, name) for name in repro.__all__]
     unchecked = [each.__name__ for each in functions if not isinstance(each, type) and not hasattr(each, "__wrapped__")]

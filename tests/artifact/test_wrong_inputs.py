@@ -155,3 +155,18 @@ def test_a_build_says_what_it_trains(
     made = repro.build(sequence_model(), tmp_path / "out", loss="softmax_cross_entropy", **options)
     assert [each.name for each in made.roles if each.role == "trained"] == trained
     assert [each.name for each in made.roles if each.role == "kept"] == kept
+
+
+def test_bools_of_other_bytes_than_one(tmp_path: Path) -> None:
+    """A view of other memory as bool: every target gives what NumPy says of it, in bytes of 0 and 1."""
+    kind = helper.make_tensor_value_info("x", TensorProto.BOOL, (70,))
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])], "g", [kind], [helper.make_tensor_value_info("y", 9, (70,))]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    odd = (np.arange(70) % 5).astype(np.uint8).view(np.bool_)
+    made = repro.build(model, tmp_path / "out", inputs={"x": odd})
+    for target in {"reference", TARGET}:
+        with made.session("infer", target, 1) as session:
+            found = session.run({"x": odd})["y"]
+            assert found.view(np.uint8).tolist() == [int(byte % 5 != 0) for byte in range(70)]
