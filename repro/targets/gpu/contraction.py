@@ -112,8 +112,8 @@ class Block:
     def _registers(self, ways: Sequence[Access]) -> int:
         """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of
         their own, one is computed on its way, or much is done with a total, there is more to keep than usual. A grid of
-        few blocks leaves each of them as many as there are or, where that is enough for what is usual, as lets all of them
-        run at one time."""
+        few blocks leaves each of them as many as there are or, where that is enough for what is usual, as lets all of
+        them run at one time."""
         tile, machine = self.plan.tile, self.machine
         apart = any(way.by_term and way.separation is not None and way.separation.line_stride is None for way in ways)
         computed = any(way.separation is None for way in ways) or is_long(self.kernel, self.reduce)
