@@ -1,6 +1,7 @@
 """Well-known models as PyTorch's two exporters write them: which import, how right and how fast they are.
 
-    python -m benchmarks.zoo [NAME...] [--exporters script,dynamo] [--until STAGE] [--again] [--folder build/zoo]
+    python -m benchmarks.zoo [NAME...] [--exporters script,dynamo] [--stages export,import,...] [--again]
+                             [--folder build/zoo]
     python -m benchmarks.zoo [NAME...] --time              # what was built, beside the others: on a machine at rest
     python -m benchmarks.zoo --record RECORDS.jsonl        # what the folder holds
     python -m benchmarks.zoo --table RECORDS.jsonl         # prints the table of docs/zoo.md, without PyTorch
@@ -26,6 +27,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -41,7 +43,7 @@ import onnx
 
 import repro
 from benchmarks import zoo_table
-from benchmarks.zoo_cases import EXPORTERS, Case, drawn, export, integers, made, training
+from benchmarks.zoo_cases import EXPORTERS, Case, export, labels_of, made, not_parameters, training
 from repro.artifact.build import Request, imported_entries
 from repro.audit.environment import host
 from repro.bench.measuring import peak_resident, same_processors
@@ -54,6 +56,8 @@ VERSIONS = ("torch", "torchvision", "transformers", "onnxscript", "onnx", "onnxr
 STEPS, RATE = 3, 1e-3
 ROUNDS, SAMPLE = 5, 0.1
 MIB = 1 << 20
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
+"""PyTorch's exporter writes its errors for a terminal."""
 
 Row = dict[str, Any]
 
@@ -75,10 +79,6 @@ class Trial:
         self.row: Row = {"model": case.name, "family": case.family, "exporter": exporter, "seconds": {}}
         if self.notes.exists():
             self.row = json.loads(self.notes.read_text(encoding="utf-8"))
-
-    @property
-    def stopped(self) -> bool:
-        return "failed" in self.row
 
     def take(self, stage: str) -> None:
         """One stage. Whatever it raises is the row's reason to end here."""
@@ -141,7 +141,7 @@ class Trial:
         try:
             peer()
         except Exception as error:
-            self.row["peer_fails"] = _first_line(error)
+            self.row["peer_fails"] = _first_line(error).replace(str(self.path), self.path.name)
         else:
             yield "onnxruntime", peer
 
@@ -153,7 +153,7 @@ class Trial:
         started = time.perf_counter()
         artifact = repro.build(
             path, self.folder / "training.repro", loss="softmax_cross_entropy" if self.case.classes else "mse",
-            optimizer="adamw", learning_rate=RATE, frozen=",".join(_not_parameters(self.case, path)),
+            optimizer="adamw", learning_rate=RATE, frozen=",".join(not_parameters(self.case, path)),
             bind=_bound(self.inputs), targets=_target(), force=True,
         )  # fmt: skip
         self.row["train_build"] = round(time.perf_counter() - started, 3)
@@ -166,7 +166,10 @@ class Trial:
 
 def _target() -> str:
     """The best that this machine runs."""
-    return cpu.best_machine().name
+    found = cpu.best_machine()
+    if found is None:
+        raise repro.ReproError("no cpu target runs on this host")
+    return found.name
 
 
 def _numpy(tensor: Any) -> Any:
@@ -264,7 +267,7 @@ def _torch_steps(case: Case) -> tuple[list[float], Any]:
         optimizer.zero_grad()
         found = module(*inputs)
         first = found[0] if isinstance(found, tuple) else found
-        labels = _labels(case, first)
+        labels = labels_of(case, first)
         criterion = torch.nn.functional.cross_entropy if case.classes else torch.nn.functional.mse_loss
         loss = criterion(first, labels)
         loss.backward()
@@ -273,33 +276,17 @@ def _torch_steps(case: Case) -> tuple[list[float], Any]:
     return losses, _numpy(labels)
 
 
-def _labels(case: Case, output: Any) -> Any:
-    """The same each time, of the first output's shape, or classes."""
-    if case.classes:
-        return integers(case.classes, output.shape[0], *output.shape[2:], seed=3)
-    return drawn(*output.shape, seed=3).to(output.dtype)
-
-
-def _not_parameters(case: Case, path: Path) -> list[str]:
-    """Initializers that are no parameters of the module: its buffers, which no optimizer of PyTorch changes."""
-    trained = {name for name, _ in made(case).named_parameters()}
-    graph = onnx.load(path, load_external_data=False).graph
-    floats = [each.name for each in graph.initializer if each.data_type == onnx.TensorProto.FLOAT and each.dims]
-    return [name for name in floats if name not in trained]
-
-
 # ── all of them ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return f"{type(error).__name__}: {text}"[:1500]
+    text = COLOURS.sub("", str(error)).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text}"[:300]
 
 
-def stages(trial: Trial, until: str, again: bool) -> list[str]:
-    """Those to take: as far as asked, less what is done."""
-    asked = STAGES[: STAGES.index(until) + 1]
-    return [stage for stage in asked if again or stage not in trial.row["seconds"]]
+def stages(trial: Trial, asked: Sequence[str], again: bool) -> list[str]:
+    """Those to take: what is asked, less what is done."""
+    return [stage for stage in STAGES if stage in asked and (again or stage not in trial.row["seconds"])]
 
 
 def trials(options: argparse.Namespace, known: Mapping[str, Case]) -> Iterator[Trial]:
@@ -308,10 +295,10 @@ def trials(options: argparse.Namespace, known: Mapping[str, Case]) -> Iterator[T
             yield Trial(known[name], exporter, options.folder)
 
 
-def apart(trial: Trial, until: str, again: bool) -> Row:
+def apart(trial: Trial, asked: Sequence[str], again: bool) -> Row:
     """The stages in a process of their own."""
     command = [sys.executable, "-m", "benchmarks.zoo", trial.case.name, "--exporters", trial.exporter, "--here"]
-    command += ["--until", until, "--folder", str(trial.folder.parent), *(["--again"] if again else [])]
+    command += ["--stages", ",".join(asked), "--folder", str(trial.folder.parent), *(["--again"] if again else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = Trial(trial.case, trial.exporter, trial.folder.parent)
     if done.returncode:
@@ -327,10 +314,10 @@ def take_all(options: argparse.Namespace) -> None:
     whole: set[str] = set()
     for each in trials(options, known):
         name = each.case.name
-        until = "import" if name in whole else options.until
+        asked = [stage for stage in options.stages.split(",") if name not in whole or stage in ("export", "import")]
         row = each.row
-        if stages(each, until, options.again):
-            row = apart(each, until, options.again)
+        if stages(each, asked, options.again):
+            row = apart(each, asked, options.again)
             print(json.dumps(row), flush=True)
         if "import" in row["seconds"]:
             whole.add(name)
@@ -340,9 +327,9 @@ def take_here(options: argparse.Namespace) -> None:
     """What `apart` asks for."""
     _calm()
     for each in trials(options, cases()):
-        for stage in stages(each, options.until, options.again):
+        for stage in stages(each, options.stages.split(","), options.again):
             each.take(stage)
-            if each.stopped:
+            if "failed" in each.row:
                 break
 
 
@@ -380,7 +367,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--exporters", default=",".join(EXPORTERS))
-    parser.add_argument("--until", choices=STAGES, default=STAGES[-1])
+    parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--folder", type=Path, default=Path("build/zoo"))
     parser.add_argument("--again", action="store_true", help="also what is done")
     parser.add_argument("--time", action="store_true")

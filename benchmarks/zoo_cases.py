@@ -71,6 +71,23 @@ def training(case: Case) -> Any:
     return module
 
 
+def labels_of(case: Case, output: Any) -> Any:
+    """The same each time, of the first output's shape, or classes."""
+    if case.classes:
+        return integers(case.classes, output.shape[0], *output.shape[2:], seed=3)
+    return drawn(*output.shape, seed=3).to(output.dtype)
+
+
+def not_parameters(case: Case, path: Path) -> list[str]:
+    """Initializers that are no parameters of the module: its buffers, which no optimizer of PyTorch changes."""
+    import onnx
+
+    trained = {name for name, _ in made(case).named_parameters()}
+    graph = onnx.load(path, load_external_data=False).graph
+    floats = [each.name for each in graph.initializer if each.data_type == onnx.TensorProto.FLOAT and each.dims]
+    return [name for name in floats if name not in trained]
+
+
 def export(case: Case, exporter: str, path: Path, train: bool = False) -> None:
     """Write the model. With `train`, in training mode: only the older exporter writes that."""
     import torch

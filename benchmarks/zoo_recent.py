@@ -41,6 +41,8 @@ class Mixer(nn.Module):
 class WindowAttention(nn.Module):
     """Attention in windows, shifted by half of one or not, with a bias by relative place (Liu et al. 2021)."""
 
+    index: torch.Tensor
+
     def __init__(self, width: int, heads: int, window: int, shift: int) -> None:
         super().__init__()
         self.heads, self.window, self.shift = heads, window, shift
@@ -257,6 +259,8 @@ class GraphAttention(nn.Module):
 
 class Speech(nn.Module):
     """Convolutions over mel frames, an encoder, and a causal decoder that asks it (Radford et al. 2022)."""
+
+    frames: torch.Tensor
 
     def __init__(self, mels: int = 20, width: int = 64, words: int = 100) -> None:
         super().__init__()

@@ -9,25 +9,35 @@ from typing import Any
 
 Row = dict[str, Any]
 
-HEAD = (
-    "model", "exporters", "ONNX nodes", "verified", "error, of ONNX Runtime's", "ms", "ONNX Runtime / repro",
-    "PyTorch / repro", "training",
-)  # fmt: skip
+_PEERS = ("ONNX Runtime / repro", "PyTorch / repro")
+HEAD = ("model", "exporters", "ONNX nodes", "error / ONNX Runtime's", "ms", *_PEERS, "also")
 
 
 def lines(records: Path) -> Iterator[str]:
-    """Markdown. An empty cell was not measured; a stage that failed stands where its result would."""
+    """Markdown: the models that were built or ought to have been; then those of which only the import was tried, and
+    those that no exporter writes. Nothing where there is no record."""
     models: dict[str, list[Row]] = {}
     for row in read(records):
         models.setdefault(row["model"], []).append(row)
+    furthest = {name: max(rows, key=lambda each: len(each["seconds"])) for name, rows in models.items()}
     yield _line(*HEAD)
     yield f"|{'---|' * len(HEAD)}"
-    for name, rows in models.items():
-        yield _line(name, *_cells(rows))
+    imported: list[str] = []
+    unwritten: list[str] = []
+    for name, row in furthest.items():
+        failed = row.get("failed", {}).get("stage", "")
+        if "build" in row["seconds"] or failed not in ("", "export"):
+            yield _line(name, _exporters(models[name]), *_cells(row, failed))
+        else:
+            (unwritten if failed else imported).append(name)
+    yield from ("", f"Imported, and no more was tried: {', '.join(imported) or 'none'}.", "")
+    yield f"Written by neither exporter: {', '.join(unwritten) or 'none'}."
 
 
 def read(records: Path) -> list[Row]:
     """The rows, less the line of machine and versions before them."""
+    if not records.exists():
+        return []
     return [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()[1:]]
 
 
@@ -35,21 +45,21 @@ def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cells(rows: list[Row]) -> Iterator[str]:
-    exporters = [row["exporter"] for row in rows if "import" in row["seconds"]]
-    row = max(rows, key=lambda each: len(each["seconds"]))  # that of the exporter whose model was built
+def _exporters(rows: list[Row]) -> str:
+    """Those whose file is imported."""
+    found = [row["exporter"] for row in rows if "import" in row["seconds"]]
+    return {0: "none", 1: "".join(found)}.get(len(found), "both")
+
+
+def _cells(row: Row, failed: str) -> Iterator[str]:
     error, times = row.get("error", {}), row.get("time", {})
-    yield {0: "none", 1: "".join(exporters)}.get(len(exporters), "both")
     yield str(row.get("nodes", ""))
-    yield "yes" if "verify" in row["seconds"] else _fails(row, "build", "verify")
-    yield _ratio(error.get("repro"), error.get("onnxruntime")) or _fails(row, "error")
+    yield _ratio(error.get("repro"), error.get("onnxruntime"))
     yield f"{times['repro'] * 1e3:.2f}" if times else ""
     yield from (_ratio(times.get(side), times.get("repro")) for side in ("onnxruntime", "torch"))
-    yield f"{row['train']['difference']:.0e}" if "train" in row else _fails(row, "train")
-
-
-def _fails(row: Row, *stages: str) -> str:
-    return "fails" if row.get("failed", {}).get("stage") in stages else ""
+    verified = "verified" if "verify" in row["seconds"] else ""
+    trained = f"losses within {row['train']['difference']:.0e}" if "train" in row else ""
+    yield ", ".join(filter(None, (verified, trained, f"{failed} fails" if failed else "")))
 
 
 def _ratio(over: float | None, under: float | None) -> str:
