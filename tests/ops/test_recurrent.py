@@ -278,3 +278,19 @@ def test_shapes_that_do_not_fit_are_refused(name: str) -> None:
     given[name] = np.concatenate((given[name], given[name]), 0)
     with pytest.raises(ReproError):
         run_node("LSTM", given, OUTPUTS["LSTM"], 14)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+@pytest.mark.parametrize("op", sorted(GATES))
+def test_lengths_that_are_none_or_beyond_the_steps(op: str, direction: str) -> None:
+    """A row of no steps keeps its initial states and shows zeros; one of more steps than there are has all of them."""
+    given = operands(op, direction, "P")
+    given["sequence_lens"] = np.array([0, -2, STEPS + 4], np.int32)
+    y, *states = run_node(op, given, OUTPUTS[op], 14, hidden_size=HIDDEN, direction=direction)
+    assert not y[:, 0, :2].any() and not np.signbit(y[:, 0, :2]).any()
+    for state, initial in zip(states, ("initial_h", "initial_c"), strict=False):
+        assert state[:, :2].tobytes() == given[initial][:, :2].tobytes()
+    given["sequence_lens"] = np.array([STEPS] * BATCH, np.int32)
+    whole, *ends = run_node(op, given, OUTPUTS[op], 14, hidden_size=HIDDEN, direction=direction)
+    assert y[:, 0, 2].tobytes() == whole[:, 0, 2].tobytes()
+    assert all(some[:, 2].tobytes() == every[:, 2].tobytes() for some, every in zip(states, ends, strict=True))
