@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from repro.ir.loops import Kernel
+from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.ir.types import Array
 from repro.machines import AARCH64
@@ -22,18 +23,21 @@ from tests.targets.native import single
 
 def run_emulated(kernel: Kernel, buffers: Sequence[Array], schedule: Schedule, threads: int) -> list[Array]:
     """The buffers after the kernel ran once on copies of those given (flat storage arrays)."""
-    program = single(kernel)
-    objects = [
-        compiled.compile_kernel(kernel, schedule, AARCH64),
-        compiled.compile_program(program, [schedule], AARCH64),
-    ]
+    return run_program(single(kernel), buffers, [schedule], threads)
+
+
+def run_program(program: Program, buffers: Sequence[Array], schedules: Sequence[Schedule], threads: int) -> list[Array]:
+    """The parameters after one run of a program of nothing else."""
+    pairs = zip(program.kernels, schedules, strict=True)
+    objects = [compiled.compile_kernel(kernel, schedule, AARCH64) for kernel, schedule in pairs]
+    objects.append(compiled.compile_program(program, schedules, AARCH64))
     sizes = [max(64, -(-array.nbytes // 64) * 64) for array in buffers]
     offsets = [sum(sizes[:number]) for number in range(len(sizes))]
     image = bytearray(sum(sizes))
     for array, offset in zip(buffers, offsets, strict=True):
         image[offset : offset + array.nbytes] = array.tobytes()
     with tempfile.TemporaryDirectory() as name:
-        after = _run(Path(name), objects, bytes(image), offsets, cpu.scratch_bytes(program, [schedule]), threads)
+        after = _run(Path(name), objects, bytes(image), offsets, cpu.scratch_bytes(program, schedules), threads)
     found: list[Array] = []
     for array, offset in zip(buffers, offsets, strict=True):
         found.append(np.frombuffer(after[offset : offset + array.nbytes], array.dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from repro.ir.expressions import Chain, Exact, Lanes
@@ -12,8 +13,10 @@ from repro.machines import AARCH64
 from tests.goldens.qemu import missing_tools
 from tests.targets import test_contraction_tiles as contractions
 from tests.targets import test_native_programs as programs
+from tests.targets import test_pieces as pieces
 from tests.targets import test_reduction_orders as orders
 from tests.targets import test_scalar_bits as scalars
+from tests.targets.emulated import run_program
 
 pytestmark = pytest.mark.skipif(
     bool(missing_tools()) and os.environ.get("CI") != "true", reason=f"not installed: {', '.join(missing_tools())}"
@@ -60,3 +63,13 @@ def test_convolutions(pixels_are_rows: bool) -> None:
 
 def test_scatter_adds() -> None:
     programs.test_scatter_adds_in_source_order(AARCH64, 2)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_take_pieces_of_each_others_shares(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every item runs once, where taking a piece and meeting are exclusive loads and stores."""
+    monkeypatch.setattr(pieces.pieces, "PIECE", 1000)
+    program = pieces.counting(21)
+    before = [np.zeros(size, np.float32) for size in pieces.SIZES]
+    after = run_program(program, before, pieces.chosen(program, AARCH64), threads)
+    assert [np.unique(array).tolist() for array in after] == [[43.0]] * len(before)
