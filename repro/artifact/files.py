@@ -25,7 +25,12 @@ SYNCED_AT_ONCE = 8
 
 
 def write_file(path: Path, data: Bytes, mode: int) -> None:
-    """Write under a temporary name, sync, rename, sync the folder: a kill at any point leaves no torn file."""
+    """Write under a temporary name, sync, rename, sync the folder: a kill at any point leaves no torn file. A link
+    stays one, and what is no file (a device, a pipe) takes the bytes and stays what it is."""
+    path = path.resolve() if path.is_symlink() and (path.is_file() or not path.exists()) else path
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(data)
+        return
     descriptor, temporary = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

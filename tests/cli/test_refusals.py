@@ -111,6 +111,33 @@ def test_a_cache_that_cannot_be_cleared(tmp_path: Path, monkeypatch: pytest.Monk
     assert str(tmp_path) in told.err
 
 
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path):
+    """A device or a pipe, by its own name or by a link such as /dev/stdout, takes the bytes."""
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for name in (pipe, link):
+        driver.write_text(name, "report")
+        assert os.read(reader, 100) == b"report"
+    os.close(reader)
+    assert pipe.is_fifo() and link.is_symlink()
+    (through := tmp_path / "through").symlink_to(file)
+    for text in ("new", "replaced"):
+        driver.write_text(through, text)
+        assert through.is_symlink() and not file.is_symlink()
+        assert file.read_text() == text
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link", "file", "through"}
+
+
+@needs_full
+def test_a_full_device_is_refused_and_stays(tmp_path: Path):
+    (link := tmp_path / "out.npz").symlink_to(FULL)  # whatever goes wrong here, the device itself is not replaced
+    with pytest.raises(ReproError, match="cannot be written"):
+        driver.write_text(link, "report")
+    assert link.is_symlink() and FULL.is_char_device()
+
+
 def test_a_file_that_is_added_to_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Of a trace and of metrics: lines that fit no more."""
     made = files.Appending(tmp_path / "trace", b"first\n", "the trace")
