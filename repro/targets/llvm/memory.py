@@ -134,7 +134,7 @@ class Memory(ABC):
         return self._from_memory(raw, expr.dtype)
 
     def _one_by_one(self, expr: Load, scope: Scope, lanes: Scope) -> Val:
-        """A load for each lane: gathers took a Zen 4 1.3 to 2 times as long, and take others longer still."""
+        """A load for each lane: gathers took a Zen 4 1.3 to 2 times as long; elsewhere it was not measured."""
         kind, width = vector(memory(expr.dtype), lanes.width), lanes.width
         offsets, made = self.f.splat(self.value(expr.offset, scope), width), "poison"
         for lane in range(width):
