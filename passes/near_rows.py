@@ -6,6 +6,9 @@ alone decides, such as its mean, is computed once a row in any case), the row ke
 are one walk over the rows: of memory, each element is read once and written once, and one row is fetched while another
 is computed.
 
+What costs more is taken in too where it is the very term of the row's sum: the exponentials of a softmax. Then the
+kernel's code keeps a row of terms until its elements are computed (`kept`).
+
 The bits are those of the two calls: each operation is made on the same values.
 """
 
@@ -31,6 +34,8 @@ MOST_ROWS = 2
 """Rows that are read in place of the one that is stored."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
 """Elements of a row that stays in a near cache between its readings, and is worth two loops."""
+LONGEST_KEPT = 4096
+"""Of one whose terms are kept: two of them at once, beside what they are computed from."""
 
 
 def near_rows(program: Program) -> Program:
@@ -71,14 +76,22 @@ class _NearRows:
         """Put into a call of rows what an earlier call makes for it alone, and take that away."""
         producer, consumer = steps[before], steps[position]
         alone = self.uses[buffer] == 2 and self.program.buffers[buffer].role == TEMPORARY
-        if alone and isinstance(producer, Call) and isinstance(consumer, Call) and self._is_cheap(producer):
+        if alone and isinstance(producer, Call) and isinstance(consumer, Call) and self._may_join(producer):
             made = joined(self._called(producer), self._called(consumer), buffer)
-            if made is not None:
+            cheap = _is_cheap(self.kernels[producer.kernel])
+            if made is not None and (cheap or self._is_kept(consumer, buffer)):
                 steps[before], steps[position] = None, call_of(made, self.kernels, self.program.buffers)
 
-    def _is_cheap(self, call: Call) -> bool:
+    def _may_join(self, call: Call) -> bool:
         kernel = self.kernels[call.kernel]
-        return len(kernel.stores) == 1 and not kernel.serial and find(kernel) is None and _is_cheap(kernel)
+        return len(kernel.stores) == 1 and not kernel.serial and find(kernel) is None and _is_in_order(kernel)
+
+    def _is_kept(self, call: Call, buffer: int) -> bool:
+        """Whether a call reads a buffer as the terms of one sum and beside them, and nowhere else."""
+        kernel = self.kernels[call.kernel]
+        found = _terms_beside(kernel)
+        loads = {e for e in kernel.expressions if isinstance(e, Load) and call.buffers[e.buffer] == buffer}
+        return found is not None and loads == {found[0].terms[0], found[1]}
 
     def _called(self, call: Call) -> Called:
         return called(self.kernels[call.kernel], call)
@@ -98,21 +111,46 @@ def _by_rows(kernel: Kernel) -> bool:
     return bool(reduces) and along and SHORTEST_ROW <= kernel.axes[-1].extent <= LONGEST_ROW
 
 
-def _is_cheap(kernel: Kernel) -> bool:
-    """Whether its elements lie in the order of its axes, and each is a few operations on what lies beside it."""
+def _is_in_order(kernel: Kernel) -> bool:
+    """Whether its elements lie in the order of its axes."""
     (store,), extents = kernel.stores, [axis.extent for axis in kernel.axes]
-    buffer = kernel.buffers[store.buffer]
     in_order = bool(kernel.axes) and store.offset is ix.linear(kernel.axes, extents) and store.when is None
-    if not in_order or ix.bounds(store.offset)[1] + 1 != buffer.elements:
-        return False
-    last = kernel.axes[-1]
-    each = [expr for expr in _outside_sums(store.value) if last in expr.free]
+    return in_order and ix.bounds(store.offset)[1] + 1 == kernel.buffers[store.buffer].elements
+
+
+def _is_cheap(kernel: Kernel) -> bool:
+    """Whether each element is a few operations on what lies beside it."""
+    return _costs_little(kernel.stores[0].value, kernel.axes[-1])
+
+
+def _costs_little(value: Expr, last: Axis) -> bool:
+    each = [expr for expr in _outside_sums(value) if last in expr.free]
     operations = [expr for expr in each if isinstance(expr, Apply)]
     loads = [expr for expr in each if isinstance(expr, Load)]
     plain = not any(isinstance(expr, Reduce | Lookup | Rarely) for expr in each)
     beside = all(expr.when is None and ix.coefficient(expr.offset, last) == 1 for expr in loads)
     few = len(operations) <= MOST_OPERATIONS and all(expr.op in CHEAP for expr in operations)
     return plain and beside and few and len(loads) <= MOST_ROWS
+
+
+def kept(kernel: Kernel) -> tuple[Reduce, Expr] | None:
+    """A sum of each row, and what its term is for an element of the row, where that is wanted there too and costs more
+    than to be read again."""
+    found = _terms_beside(kernel)
+    return None if found is None or _costs_little(found[1], kernel.axes[-1]) else found
+
+
+def _terms_beside(kernel: Kernel) -> tuple[Reduce, Expr] | None:
+    if not _by_rows(kernel) or kernel.axes[-1].extent > LONGEST_KEPT:
+        return None
+    last, outside = kernel.axes[-1], {*_outside_sums(kernel.stores[0].value)}
+    sums = [e for e in kernel.expressions if isinstance(e, Reduce) and isinstance(e.order, Lanes) and e.present is None]
+    for each in sums:
+        along = [axis.extent for axis in each.axes] == [last.extent]
+        (element,) = rewritten(each.terms, {each.axes[0]: last} if along else {})
+        if along and element in outside:
+            return each, element
+    return None
 
 
 def _outside_sums(root: Expr) -> list[Expr]:

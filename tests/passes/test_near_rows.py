@@ -42,6 +42,14 @@ def norm(x: Value) -> Value:
     return div(d, elementwise("sqrt", total(mul(d, d))))
 
 
+def softmax(length: int = LONG, power: int = 1) -> Graph:
+    """Exponentials over the sum of their powers."""
+    kind = TensorType(F32, (ROWS, length))
+    x = argument(0, kind)
+    e = elementwise("exp", sub(x, wide(reduce_axes("max", x, (1,)), x.shape)))
+    return Graph((kind,), (div(e, total(mul(e, e) if power == 2 else e)),))
+
+
 def norms(shape: tuple[int, ...] = (ROWS, LONG)) -> Graph:
     kind = TensorType(F32, shape)
     return Graph((kind,), (norm(argument(0, kind)),))
@@ -73,7 +81,7 @@ def random_inputs(graph: Graph) -> list[np.ndarray]:
     return [generator.standard_normal(kind.shape).astype(np.float32) for kind in graph.arguments]
 
 
-@pytest.mark.parametrize("make", [norms, weighted, inside_a_loop, lambda: norms((2, 3, 4, 100))])
+@pytest.mark.parametrize("make", [norms, weighted, inside_a_loop, lambda: norms((2, 3, 4, 100)), softmax])
 def test_two_kernels_become_one_with_the_references_bytes(make: Callable[[], Graph]) -> None:
     graph = make()
     inputs = random_inputs(graph)
@@ -97,14 +105,6 @@ def test_numbers_of_axes_stay_unique() -> None:
         assert len({*bound, *(axis.number for axis in kernel.axes)}) == len(bound) + len(kernel.axes)
 
 
-def softmax() -> Graph:
-    """Exponentials are not computed again."""
-    kind = TensorType(F32, (ROWS, LONG))
-    x = argument(0, kind)
-    e = elementwise("exp", sub(x, wide(reduce_axes("max", x, (1,)), x.shape)))
-    return Graph((kind,), (div(e, total(e)),))
-
-
 def kept() -> Graph:
     """What is stored is a result too."""
     kind = TensorType(F32, (ROWS, LONG))
@@ -112,7 +112,19 @@ def kept() -> Graph:
     return Graph((kind,), (d, div(d, elementwise("sqrt", total(mul(d, d))))))
 
 
-@pytest.mark.parametrize("make", [softmax, kept, lambda: norms((ROWS, 8200)), lambda: norms((ROWS, 32))])
+def test_a_sum_s_terms_are_kept_where_they_are_dear() -> None:
+    (exponentials,), (deviations,) = (calls(near_rows(pipeline.run(make()).program)) for make in (softmax, norms))
+    found = pass_under_test.kept(exponentials)
+    assert found is not None
+    assert found[1] in exponentials.expressions
+    assert pass_under_test.kept(deviations) is None
+
+
+DEAR = (lambda: softmax(power=2), lambda: softmax(4100), lambda: softmax(32))
+"""Not the sum's terms themselves, too many to keep, too few to be worth it."""
+
+
+@pytest.mark.parametrize("make", [*DEAR, kept, lambda: norms((ROWS, 8200)), lambda: norms((ROWS, 32))])
 def test_what_costs_more_or_is_wanted_elsewhere_stays(make: Callable[[], Graph]) -> None:
     program = pipeline.run(make()).program
     assert len(calls(program)) >= 2

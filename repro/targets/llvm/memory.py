@@ -17,7 +17,7 @@ from repro.ir.types import BOOL, I64, DType
 from repro.machines import Machine
 from repro.targets.llvm import scalars
 from repro.targets.llvm.scope import Scope, lane_axes
-from repro.targets.llvm.text import Function, Val, integer, literal, memory, vector
+from repro.targets.llvm.text import Function, Val, element, integer, literal, memory, vector
 
 LINE_BYTES = 64
 """Of a line of caches; a buffer that a program writes begins with one."""
@@ -35,6 +35,8 @@ class Memory(ABC):
         self.f, self.kernel, self.machine = f, kernel, machine
         self.ahead: tuple[Axis, int] | None = None
         """An axis and how many steps further along it lies what loads of lanes ask for beforehand."""
+        self.terms_ask = False
+        """Whether it is loads of a reduction's terms that ask for what the axis of a kernel leads to, or others."""
         self.far = frozenset[Load]()
         """Loads of lanes that ask for what they read so many bytes later."""
         self.writes_ahead = False
@@ -184,7 +186,7 @@ class Memory(ABC):
                 self.fetch(expr.buffer, self.f.add(later, integer(first)))
             return
         axes = frozenset(self.kernel.axes)
-        if self.ahead is not None and (self.ahead[0] not in axes or expr.free <= axes):
+        if self.ahead is not None and (self.ahead[0] not in axes or (expr.free <= axes) != self.terms_ask):
             self._ask_ahead(expr.buffer, expr.offset, start, width)
 
     def _ask_ahead(self, buffer: int, offset: Expr, start: Val, width: int, write: int = 0) -> None:
@@ -203,6 +205,18 @@ class Memory(ABC):
         address = self.f.let(f"getelementptr {kind}, ptr %b{buffer}, {place.typed}", I64)
         arguments = [f"ptr {address.text}", f"i32 {write}", f"i32 {near}", "i32 1"]
         self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
+
+    def held(self, row: Val, at: Val, dtype: DType, width: int) -> Val:
+        """Values of a row in private memory."""
+        kind, place = vector(element(dtype), width), self._place(row, at, dtype)
+        return self.f.let(f"load {kind}, ptr {place}, align {dtype.bytes}", dtype, width)
+
+    def hold(self, row: Val, at: Val, value: Val) -> None:
+        """Put values there."""
+        self.f.line(f"store {value.typed}, ptr {self._place(row, at, value.dtype)}, align {value.dtype.bytes}")
+
+    def _place(self, row: Val, at: Val, dtype: DType) -> str:
+        return self.f.let(f"getelementptr inbounds {element(dtype)}, ptr {row.text}, {at.typed}", I64).text
 
     def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
         """llvm.masked.load or .gather: lanes without access are zero bits."""

@@ -7,6 +7,7 @@ order for its own output), or along the reduction's own axis, where the order it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from repro.ir import index as ix
@@ -28,12 +29,28 @@ SIDE_BY_SIDE = 4
 """Vectors that a reduction of any order combines apart."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """A reduction along its own axis, in any number of steps of a multiple of `lanes` terms."""
+
+    reduce: Reduce
+    lanes: int
+    start: Sequence[Val]
+    step: Callable[[Val, Sequence[Val], int], Sequence[Val]]
+    """The state with so many more terms, from one on."""
+    finish: Callable[[int, Sequence[Val]], Val]
+    """The value, after so many of the terms."""
+
+
 def emit(body: Body, reduction: Reduce, scope: Scope) -> Val:
     """The reduction's value in a scope: a scalar, or one per lane of the scope where it depends on them."""
     return Reduction(body, reduction, scope).value()
 
 
 class Reduction(Terms):
+    kept_at: Val | None = None
+    """Where terms are kept too."""
+
     def value(self) -> Val:
         if self.count == 0:
             return self.empty()
@@ -258,11 +275,59 @@ class Reduction(Terms):
         stop = self.f.add(begin, self._whole(begin, end, lanes))
 
         def step(flat: Val, state: list[Val]) -> Sequence[Val]:
-            value = self.term(self.lane_scope(flat, lanes, None), lanes)
-            parts = (tables.lanes_of(self.f, value, first, width) for first in range(0, lanes, width))
-            return [reduce(self.combine, parts, state[0])]
+            return self.more(width, flat, state, lanes)
 
         return stop, self.f.loop(begin, stop, lanes, [self.identity(width)], step)
+
+    def more(self, width: int, flat: Val, state: Sequence[Val], lanes: int) -> Sequence[Val]:
+        """The sums with so many more terms."""
+        value = self.term(self.lane_scope(flat, lanes, None), lanes)
+        self.keep(flat, value)
+        parts = (tables.lanes_of(self.f, value, first, width) for first in range(0, lanes, width))
+        return [reduce(self.combine, parts, state[0])]
+
+    def keep(self, flat: Val, value: Val) -> None:
+        if self.kept_at is not None:
+            self.body.hold(self.kept_at, flat, value)
+
+    def run(self) -> Run | None:
+        """The reduction step by step, if it goes along its own axis in one run."""
+        order, along = self.reduce.order, self.width == 1 and 1 < self.body.lanes <= self.count
+        if not along or self.dtype is BOOL or self.reduce.combiner.startswith("arg"):
+            return None
+        if isinstance(order, Lanes) and self.count <= order.leaf:
+            self.body.hoist(self.roots, self.scope)
+            return self._run_of_lanes(order.lanes)
+        if isinstance(order, Exact):
+            self.body.hoist(self.roots, self.scope)
+            return self._run_of_extremes() if self._is_extreme() else self._run_of_lanes(self.body.lanes)
+        return None
+
+    def _run_of_lanes(self, width: int) -> Run:
+        def finish(whole: int, state: Sequence[Val]) -> Val:
+            return self.fold(self.along(width, integer(whole), integer(self.count), state))
+
+        def step(flat: Val, state: Sequence[Val], lanes: int) -> Sequence[Val]:
+            return self.more(width, flat, state, lanes)
+
+        lanes = width * self.vectors_at_once(width)
+        return Run(self.reduce, lanes, [self.identity(width)], step, finish)
+
+    def _run_of_extremes(self) -> Run:
+        """The greatest or least float, a register's lanes apart; what is left over in the order's own lanes."""
+        width = self.body.machine.lanes(self.dtype.bits)
+        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, width)
+
+        def step(flat: Val, state: Sequence[Val], lanes: int) -> Sequence[Val]:
+            return extreme.step(list(state), self.side_by_side(flat, width, lanes // width))
+
+        def finish(whole: int, state: Sequence[Val]) -> Val:
+            found = [extreme.value(list(state), self.fold(state[0], extreme.further))] if whole else []
+            if whole < self.count:
+                found.append(self.fold(self.along(self.body.lanes, integer(whole), integer(self.count))))
+            return reduce(self.combine, found)
+
+        return Run(self.reduce, width * SIDE_BY_SIDE, extreme.start(self.identity(width)), step, finish)
 
     def _whole(self, begin: Val, end: Val, lanes: int) -> Val:
         """How many of the terms are in whole runs of a power of two."""
@@ -296,7 +361,9 @@ class Reduction(Terms):
         stop = self.f.add(begin, self._whole(begin, end, width))
 
         def chunk(flat: Val, state: list[Val], mask: Val | None = None) -> Sequence[Val]:
-            return [self.combine(state[0], self.term(self.lane_scope(flat, width, mask), width))]
+            value = self.term(self.lane_scope(flat, width, mask), width)
+            self.keep(flat, value)
+            return [self.combine(state[0], value)]
 
         start = start or [self.identity(width)]
         summed = self.f.loop(begin, stop, width, start, lambda flat, state: chunk(flat, state))
@@ -333,8 +400,8 @@ class Reduction(Terms):
     def exact_along(self) -> Val:
         """Any order will do, so several vectors are on the way at once: a combiner may take longer than a load."""
         self.body.hoist(self.roots, self.scope)
-        if Extreme.pays(self.reduce.combiner, self.dtype, self.body.machine):
-            return self.extreme_along()
+        if self._is_extreme():
+            return self.alone(self._run_of_extremes())
         width, end = self.body.lanes, integer(self.count)
         whole = self.count - self.count % (width * SIDE_BY_SIDE)
 
@@ -347,24 +414,20 @@ class Reduction(Terms):
             start = [reduce(self.combine, made)]
         return self.fold(self.along(width, integer(whole), end, start))
 
-    def extreme_along(self) -> Val:
-        """The greatest or least float, a register's lanes apart; what is left over in the order's own lanes."""
-        width = self.body.machine.lanes(self.dtype.bits)
-        whole = self.count - self.count % (width * SIDE_BY_SIDE)
-        extreme, found = Extreme(self.f, self.reduce.combiner, self.dtype, width), list[Val]()
+    def _is_extreme(self) -> bool:
+        return Extreme.pays(self.reduce.combiner, self.dtype, self.body.machine)
+
+    def alone(self, run: Run) -> Val:
+        """A reduction in a loop of its own."""
+        whole = self.count - self.count % run.lanes
 
         def step(flat: Val, state: list[Val]) -> Sequence[Val]:
-            return extreme.step(state, self.side_by_side(flat, width))
+            return run.step(flat, state, run.lanes)
 
-        if whole:
-            start = extreme.start(self.identity(width))
-            state = self.f.loop(integer(0), integer(whole), width * SIDE_BY_SIDE, start, step)
-            found.append(extreme.value(state, self.fold(state[0], extreme.further)))
-        if whole < self.count:
-            found.append(self.fold(self.along(self.body.lanes, integer(whole), integer(self.count))))
-        return reduce(self.combine, found)
+        state = self.f.loop(integer(0), integer(whole), run.lanes, run.start, step) if whole else run.start
+        return run.finish(whole, state)
 
-    def side_by_side(self, flat: Val, width: int) -> list[Val]:
+    def side_by_side(self, flat: Val, width: int, count: int = SIDE_BY_SIDE) -> list[Val]:
         """Vectors of terms that follow each other."""
-        places = [self.f.add(flat, integer(width * number)) for number in range(SIDE_BY_SIDE)]
+        places = [self.f.add(flat, integer(width * number)) for number in range(count)]
         return [self.term(self.lane_scope(place, width, None), width) for place in places]
