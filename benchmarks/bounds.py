@@ -6,9 +6,10 @@ Nanoseconds an element, one core: the code of the bare function from one array t
 program, in turn on the same normal samples (rows of 1,024), medians. Either is run so often in one call that 2^22
 elements are computed: what surrounds a call in Python takes less than 1 % of it. 64 rows and their results lie in the
 second-level cache, 4,096 (32 MiB) come from memory. `share` is the first over the second: 1 where the operator takes
-no longer than its function. A softmax also divides each element (rule 15), so that its share has a ceiling below 1;
-`divided` is the share of function and division in one loop, `function / 3`. ONNX Runtime runs the same model, its own
-calls' overhead included.
+no longer than its function. A softmax, a sigmoid and a GELU also divide each element (rule 15), so that their share has
+a ceiling below 1; `divided` is the share of function and division in one loop, `function(x) / sqrt(2)`, or of
+`function(x / sqrt(2))` where the division comes first. The cross-entropy has a loss for each row, and its labels are
+constants. ONNX Runtime runs the same model, its own calls' overhead included.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ from repro.numerics.elementary import FUNCTIONS
 ROW = 1024
 ELEMENTS, MOST_RUNS = 1 << 22, 64
 """Computed in one call, in as few runs as come to so many elements, or in so many."""
-FUNCTIONS_OF = {"Softmax": "exp", "LogSoftmax": "exp", "Sigmoid": "exp", "Gelu": "erf", "Tanh": "tanh"}
-DIVIDED, THREE = ("Softmax", "Sigmoid"), 0x40400000
+LOSS = "SoftmaxCrossEntropyLoss"
+FUNCTIONS_OF = {
+    "Softmax": "exp", "LogSoftmax": "exp", LOSS: "exp", "Sigmoid": "exp", "Gelu": "erf", "Tanh": "tanh",
+}  # fmt: skip
+DIVIDED, DIVIDED_FIRST = ("Softmax", "Sigmoid", "Gelu"), ("Gelu",)
+ROOT_OF_TWO = 0x3FB504F3
 
 
 @dataclass(frozen=True)
 class Times:
-    """Nanoseconds an element; of the function followed by a division too."""
+    """Nanoseconds an element; of the function with its division too."""
 
     function: float
     divided: float
@@ -51,8 +56,15 @@ class Times:
 
 
 def model(operator: str, rows: int) -> onnx.ModelProto:
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, ROW]) for name in "xy")
-    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], operator, [x], [y])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, ROW])
+    if operator == LOSS:
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows])
+        labels = helper.make_tensor("labels", TensorProto.INT64, [rows], [row % ROW for row in range(rows)])
+        node = helper.make_node(operator, ["x", "labels"], ["y"], reduction="none")
+        graph = helper.make_graph([node], operator, [x], [y], [labels])
+    else:
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, ROW])
+        graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], operator, [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
@@ -69,7 +81,9 @@ def measure(operator: str, rows: int, rounds: int) -> Times:
     flat, proto, function = x.reshape(-1), model(operator, rows), FUNCTIONS[FUNCTIONS_OF[operator]]
 
     def divided(argument: Expr) -> Expr:
-        return apply("div", function(argument), const(F32, THREE))
+        if operator in DIVIDED_FIRST:
+            return function(apply("div", argument, const(F32, ROOT_OF_TWO)))
+        return apply("div", function(argument), const(F32, ROOT_OF_TWO))
 
     programs = (single(function, x.size), single(divided, x.size), program(proto))
     times = max(1, min(MOST_RUNS, ELEMENTS // x.size))

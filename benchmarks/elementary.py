@@ -98,7 +98,7 @@ def repeated(once: Program, x: Array, machine: Machine, times: int) -> CpuExecut
     )
     made = executable(replace(once, buffers=buffers, steps=once.steps * times), machine)
     made.set_parameter(0, x)
-    made.set_parameter(1, np.zeros_like(x))
+    made.set_parameter(1, np.zeros(next(each.elements for each in once.buffers if each.role == OUTPUT), np.float32))
     return made
 
 
@@ -146,13 +146,14 @@ def onnxruntime_call(name: str, x: Array) -> Run | None:
 
 
 def bound(model: onnx.ModelProto, x: Array) -> Run:
-    """ONNX Runtime on one thread, the model's input and its one output of that shape bound to arrays."""
+    """ONNX Runtime on one thread, the model's input and its one output bound to arrays."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     binding, graph = session.io_binding(), model.graph
     binding.bind_ortvalue_input(graph.input[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
-    binding.bind_ortvalue_output(graph.output[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(np.empty_like(x)))
+    y = np.empty([axis.dim_value for axis in graph.output[0].type.tensor_type.shape.dim], np.float32)
+    binding.bind_ortvalue_output(graph.output[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(y))
     return lambda: session.run_with_iobinding(binding)
 
 
