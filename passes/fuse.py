@@ -214,6 +214,7 @@ def fuse(graph: Graph) -> Fusion:
     computed: dict[Node, int] = {}
     repeated: set[Node] = set()
     overlapping: set[Node] = set()
+    chosen: set[Node] = set()
     for node in reversed(graph.nodes):
         if any(
             _repeats(user, record(user), value)
@@ -222,11 +223,14 @@ def fuse(graph: Graph) -> Fusion:
             for user in users.get(value, ())
         ):
             repeated.add(node)
-        behind = (user for value in node.results for user in users.get(value, ()))
+        behind = [user for value in node.results for user in users.get(value, ())]
         if any(_overlaps(user) or (user in overlapping and _moves(user)) for user in behind):
             overlapping.add(node)
+        if len(node.operands) > 1 and _moves(node) and any(map(_anew, behind)):
+            chosen.add(node)
     for node in graph.nodes:
-        found = _stored(node, users, results, inside, stored, weight, _limit(node, repeated, overlapping))
+        limit = 0 if node in chosen else _limit(node, repeated, overlapping)
+        found = _stored(node, users, results, inside, stored, weight, limit)
         work = 0 if _is_view(node) or not node.operands else 1
         computed[node] = work + sum(0 if value in stored else computed[value.node] for value in node.operands)
         if not found and computed[node] and _shared_view(node, users):
@@ -240,6 +244,12 @@ def fuse(graph: Graph) -> Fusion:
 def _overlaps(user: Node) -> bool:
     lowering = _by_element(user)
     return lowering is not None and lowering.overlaps is not None and lowering.overlaps(user)
+
+
+def _anew(user: Node) -> bool:
+    """Whether it computes its operand for each window anew: what chooses among several would be asked each time."""
+    lowering = _by_element(user)
+    return lowering is not None and lowering.repeats is not None and lowering.repeats(user)
 
 
 def _limit(node: Node, repeated: set[Node], overlapping: set[Node]) -> int:

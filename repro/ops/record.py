@@ -112,7 +112,8 @@ class ByElement:
     should be evaluated once per element.
     `moves`: it only renames indices (free to repeat). `forward`, where the map is a bijection, gives the
     result's index of an operand's index. `overlaps` says whether an operand's element is a term of several of a
-    row's reductions, as those of overlapping windows are. `settles`: the value is the operand, of which it settles the
+    row's reductions, as those of overlapping windows are; `repeats` whether it is computed for each of them anew, where
+    no form of code keeps it meanwhile. `settles`: the value is the operand, of which it settles the
     bits alone, so that it may be taken at any step on the way to it. `cheaper` gives the same bits in other
     nodes, where these take less work.
     """
@@ -122,6 +123,7 @@ class ByElement:
     moves: bool = False
     forward: Callable[[Node, tuple[Expr, ...]], tuple[Expr, ...]] | None = None
     overlaps: Callable[[Node], bool] | None = None
+    repeats: Callable[[Node], bool] | None = None
     settles: bool = False
     cheaper: Callable[[Node], tuple[Value, ...] | None] | None = None
 

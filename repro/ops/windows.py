@@ -112,6 +112,10 @@ def _window_element(node: Node, _: int, index: Index, operands: tuple[Access, ..
     return ix.linear(tuple(kept), shape)
 
 
+def _repeats(node: Node) -> bool:
+    return math.prod(node["window"]) > math.prod(node["strides"])
+
+
 def _clipped(position: Expr, extent: int) -> Expr:
     """A window that lies in the padding has no greatest element: its position stays in the operand."""
     return apply("min", apply("max", position, ix.number(0)), ix.number(max(extent - 1, 0)))
@@ -267,7 +271,7 @@ register(
         infer=_window_type,
         reference=_window_reference,
         gradient=_window_gradient,
-        lowering=ByElement(_window_element, reduces=True),
+        lowering=ByElement(_window_element, reduces=True, repeats=_repeats),
         samples=_window_samples,
         expensive=True,
         meaning="reduction over sliding windows; positions in the padding are absent",
