@@ -12,28 +12,30 @@ read there is a copy only where all of them would have the same one, so that nob
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from passes.plan import plan
 from passes.rename import rewritten
 from passes.sequences import bodies, by_first_use, renamed, touched, with_bodies
+from passes.windows import ungrouped
 from repro.ir import index as ix
-from repro.ir.contraction import Contraction, find, tiled_offset
+from repro.ir.contraction import Contraction, tiled_offset
 from repro.ir.expressions import TRUE, Axis, Expr, Load, Reduce, Scalar, load, topological
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import CONSTANT, PARAMETER, PREPARED, TEMPORARY, Buffer, Call, Program, Step, walk
 
-TileOrder = Callable[[Kernel], int | None]
-"""Columns of a contraction's register tiles, where its columns would better lie as these read them; else None."""
+TileOrders = Callable[[Kernel], Iterable[tuple[Contraction, int]]]
+"""How the columns of a kernel would better lie for register tiles than they do, the best first: its contraction, and
+how many columns stand side by side in a tile."""
 
 PADDING = 64 << 10
 """Bytes by which a last tile that is not full may lengthen a small constant; a large one an eighth of itself."""
 
 
-def at_load(program: Program, tile_order: TileOrder) -> Program:
+def at_load(program: Program, tile_orders: TileOrders) -> Program:
     """The program with what can be made once made once; itself where there is nothing."""
-    return _laid_out(_prepared(program), tile_order)
+    return _laid_out(_prepared(program), tile_orders)
 
 
 def _constants(program: Program) -> frozenset[int]:
@@ -105,9 +107,12 @@ class _Layout:
     reader: Kernel
 
 
-def _laid_out(program: Program, tile_order: TileOrder) -> Program:
+def _laid_out(program: Program, tile_orders: TileOrders) -> Program:
     constants = _constants(program)
-    layouts = [_layout(kernel, tile_order) for kernel in program.kernels]
+    layouts = [
+        _layout(kernel, tile_orders, operands)
+        for kernel, operands in zip(program.kernels, _given(program, constants), strict=True)
+    ]
     wanted: dict[int, set[str | None]] = {}
     for step in walk(program.steps):
         for place, (buffer, _) in enumerate(_itself(program, step)):
@@ -124,6 +129,15 @@ def _laid_out(program: Program, tile_order: TileOrder) -> Program:
     first, rest = (tuple(renamed(step, {}, numbers) for step in each) for each in (once, steps))
     calls = tuple(step for step in first if isinstance(step, Call))
     return replace(program, kernels=used, buffers=tuple(made.buffers), steps=rest, once=calls)
+
+
+def _given(program: Program, constants: frozenset[int]) -> list[set[int]]:
+    """Of each kernel the operands that are constants in every call."""
+    found = [set(range(len(kernel.buffers))) for kernel in program.kernels]
+    for step in walk(program.steps):
+        if isinstance(step, Call):
+            found[step.kernel] &= {place for place, buffer in enumerate(step.buffers) if buffer in constants}
+    return found
 
 
 class _Made:
@@ -165,29 +179,41 @@ class _Made:
         return len(self.kernels) - 1
 
 
-def _layout(kernel: Kernel, tile_order: TileOrder) -> _Layout | None:
+def _layout(kernel: Kernel, tile_orders: TileOrders, constants: set[int]) -> _Layout | None:
     """How a contraction's columns are laid out, where that is worth it and takes no more memory."""
-    contraction, columns_per_tile = find(kernel), tile_order(kernel)
-    if contraction is None or columns_per_tile is None or contraction.absent_in is not None:
+    if not constants:
         return None
+    found = (_in_order(kernel, *order, tile_orders, constants) for order in tile_orders(kernel))
+    return next((each for each in found if each is not None), None)
+
+
+def _in_order(
+    kernel: Kernel, contraction: Contraction, columns_per_tile: int, tile_orders: TileOrders, constants: set[int]
+) -> _Layout | None:
+    """The same of columns in one order."""
+    kernel = ungrouped(kernel)
     term = contraction.terms[1]
-    inside = list(topological([term]))
-    sources = {e.buffer for e in inside if isinstance(e, Load)}
-    if len(sources) != 1 or any(isinstance(e, Scalar | Reduce) for e in inside):
+    sources, inside = _read(term), topological([term])
+    if contraction.absent_in == 1 or len(sources) != 1 or any(isinstance(e, Scalar | Reduce) for e in inside):
         return None
     (operand,) = sources
     batch = tuple(axis for axis in contraction.batch if axis in term.free)
     elements = _elements(contraction, batch, columns_per_tile)
-    if not _fits(contraction, batch, elements, kernel.buffers[operand]):
+    if operand not in constants or not _fits(contraction, batch, elements, kernel.buffers[operand]):
         return None
     held = BufferParameter(term.dtype, elements, False)
     reader = _reader(kernel, contraction, operand, held, _offset(contraction, batch, columns_per_tile))
     if any(isinstance(e, Load) and e.buffer == operand and e is not reader[1] for e in reader[0].expressions):
         return None
-    if tile_order(reader[0]) is not None:
+    if any(operand in _read(again.terms[1]) for again, _ in tile_orders(reader[0])):
         return None
     copy = _copy(contraction, batch, columns_per_tile, kernel.buffers[operand], replace(held, writable=True))
     return _Layout(operand, copy, reader[0])
+
+
+def _read(term: Expr) -> set[int]:
+    """The operands that a term reads."""
+    return {e.buffer for e in topological([term]) if isinstance(e, Load)}
 
 
 def _elements(contraction: Contraction, batch: Sequence[Axis], columns_per_tile: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from passes.group_lanes import group_lanes
 from passes.pixels import pixels
 from passes.sweeps import can_sweep
-from passes.windows import window
+from passes.windows import any_window
 from repro.ir.contraction import find
 from repro.ir.loops import Kernel
 from repro.ir.schedule import COLUMNS, LANES, PIXELS, ContractionTile, Schedule
@@ -58,7 +58,7 @@ def can_tile(kernel: Kernel) -> bool:
 
 
 def _has_window(kernel: Kernel, tile: ContractionTile, width: int) -> bool:
-    found = window(kernel, tile.block_m)
+    found = any_window(kernel, tile.block_m)
     if found is None or found.contraction.chain.panel > LONGEST_PANEL:
         return False
     return 0 not in found.contraction.extents and found.contraction.extents[2] >= width

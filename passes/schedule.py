@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from passes.group_lanes import MOST_STRIP_BYTES, SHARED_ITEMS, STRIP_BYTES, group_lanes, line_elements
 from passes.group_lanes import register_tile as groups_tile
-from passes.legality import can_tile
+from passes.legality import LONGEST_PANEL, can_tile
 from passes.pixels import pixels
 from passes.pixels import register_tile as pixels_tile
 from passes.vectors import choose
 from passes.window_tiles import register_tile
-from passes.windows import window
+from passes.windows import any_window, pointwise, window
 from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
-from repro.ir.schedule import GROUPS, PIXELS, ContractionTile, Schedule
+from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, ContractionTile, Schedule
 from repro.machines import Machine
 from repro.machines.machine import BUSY
 
@@ -48,8 +48,16 @@ BRINGING, BRINGING_APART = 32, 256
 """What it costs to bring a block's rows to where tiles read them, as so many columns of products; and its columns, as
 so many rows. More where their elements lie apart in memory."""
 
+TURNING = 4
+"""What it costs to store a vector of outputs whose rows lie side by side in memory, beyond one that lies as it is
+computed, in products of a term."""
+COPYING, GATHERING = 2, 20
+"""What it costs to pack a vector of pixels, of one picture or of several, in products of a term."""
+
 Pair = tuple[int, int]
 """Along rows and columns."""
+TileOrder = tuple[Contraction, int]
+"""A kernel's contraction, and how many columns stand side by side in a tile."""
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Schedule:
@@ -58,18 +66,22 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     return next((each for each in found if each is not None), None) or choose(kernel, machine)
 
 
-def tile_order(kernel: Kernel, machine: Machine) -> int | None:
-    """Columns of a register tile, where the columns' operand would better lie in the order in which such tiles read it.
-
-    None where it does, or the kernel has no such tiles."""
-    contraction = find(kernel)
-    if contraction is None:
-        return None
+def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
+    """How a columns' operand would better lie for register tiles than it does, the best first."""
     found = schedule(kernel, machine)
-    if found.tile is None or found.tile.window:
-        return None
-    columns_per_tile = found.tile.vectors * found.vector_width
-    return None if contraction.in_place(columns_per_tile) == columns_per_tile else columns_per_tile
+    if found.tile is None or found.tile.lanes != COLUMNS:
+        return
+    several = [found] if found.tile.window else [_across(kernel, machine), found]
+    for each in several:
+        tile = None if each is None else each.tile
+        seen = None if tile is None or not tile.window else any_window(kernel, tile.block_m)
+        contraction = find(kernel) if seen is None else seen.contraction
+        if each is None or tile is None or contraction is None:
+            continue
+        columns_per_tile = tile.vectors * each.vector_width
+        if contraction.laid_out(columns_per_tile) or contraction.in_place(columns_per_tile) == columns_per_tile:
+            return
+        yield contraction, columns_per_tile
 
 
 def blocks(contraction: Contraction, rows: Sequence[int], columns: Sequence[int], in_place: bool = False) -> Pair:
@@ -104,7 +116,7 @@ def windowed(kernel: Kernel, machine: Machine) -> Schedule | None:
         return None
     _, rows, columns, terms = found.contraction.extents
     width = machine.lanes(found.contraction.reduce.dtype.bits)
-    if found.contraction.chain.panel > 4096 or columns < width or terms < 4:
+    if found.contraction.chain.panel > LONGEST_PANEL or columns < width or terms < 4:
         return None
     tile_rows, vectors = register_tile(found, math.prod(axis.extent for axis in found.row_units), machine)
     several = sizes(rows, WINDOW_ROWS, found.rows_per_unit, 2), sizes(columns, WINDOW_COLUMNS, vectors * width, 2)
@@ -122,7 +134,7 @@ def along_pixels(kernel: Kernel, machine: Machine) -> Schedule | None:
     width = machine.lanes(contraction.reduce.dtype.bits)
     while width >= 2 * found.length:
         width //= 2
-    if contraction.chain.panel > 4096 or columns >= FEW_COLUMNS or terms < 2 or width < 4:
+    if contraction.chain.panel > LONGEST_PANEL or columns >= FEW_COLUMNS or terms < 2 or width < 4:
         return None
     if width < machine.lanes(contraction.reduce.dtype.bits) and windowed(kernel, machine) is not None:
         return None
@@ -135,7 +147,7 @@ def along_pixels(kernel: Kernel, machine: Machine) -> Schedule | None:
 def along_groups(kernel: Kernel, machine: Machine) -> Schedule | None:
     """A contraction whose rows are read through a window, with vectors along the groups of both operands."""
     found = group_lanes(kernel)
-    if found is None or found.window.contraction.chain.panel > 4096:
+    if found is None or found.window.contraction.chain.panel > LONGEST_PANEL:
         return None
     contraction = found.window.contraction
     _, rows, columns, terms = contraction.extents
@@ -153,6 +165,35 @@ def along_groups(kernel: Kernel, machine: Machine) -> Schedule | None:
     items = -(-found.group.extent // lanes)
     parts = next((n for n in range(1, channels + 1) if channels % n == 0 and n * items >= SHARED_ITEMS), channels)
     tile = ContractionTile(taps, vectors, rows // parts, count, window=True, lanes=GROUPS)
+    return Schedule(None, width, 1, tile)
+
+
+def across(kernel: Kernel, machine: Machine) -> Schedule | None:
+    """A contraction of few pixels whose vectors run along the channels, which lie in the order of tiles."""
+    found, seen = _across(kernel, machine), pointwise(kernel)
+    if found is None or found.tile is None or seen is None:
+        return None
+    return found if seen.contraction.laid_out(found.tile.vectors * found.vector_width) else None
+
+
+def _across(kernel: Kernel, machine: Machine) -> Schedule | None:
+    """The same, if they lay so."""
+    found = pointwise(kernel)
+    if found is None or found.contraction.chain.panel > LONGEST_PANEL:
+        return None
+    width = machine.lanes(found.contraction.reduce.dtype.bits)
+    _, rows, columns, terms = found.contraction.extents
+    if columns < width or terms < 4 or found.rows_per_unit > WINDOW_ROWS:
+        return None
+    pixels, groups = -(-rows // width), len(found.contraction.rows)
+    packing = COPYING if groups == 1 else GATHERING
+    if rows * -(-columns // width) * (terms + TURNING) > pixels * (columns + packing) * terms:
+        return None
+    tile_rows, vectors = register_tile(found, math.prod(axis.extent for axis in found.row_units), machine)
+    several = sizes(rows, WINDOW_ROWS, found.rows_per_unit, 2), sizes(columns, BLOCK_COLUMNS, vectors * width)
+    block_m, block_n = blocks(found.contraction, *several, in_place=True)
+    in_place = found.in_place is not None
+    tile = ContractionTile(tile_rows, vectors, block_m, block_n, window=True, rows_in_place=in_place)
     return Schedule(None, width, 1, tile)
 
 
@@ -229,5 +270,5 @@ def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine:
     return apart * size > NEAR_TERMS and tile.block_m > few
 
 
-FORMS = (along_groups, along_pixels, windowed, tiled)
+FORMS = (along_groups, along_pixels, windowed, across, tiled)
 """Of contractions, in the order in which they are asked."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from passes.legality import refusal
 from passes.schedule import FORMS, blocks, sizes
 from passes.vectors import along, axis_cost, choose
-from passes.windows import window
+from passes.windows import any_window
 from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
 from repro.ir.schedule import COLUMNS, ContractionTile, Schedule
@@ -72,7 +72,7 @@ def _along_columns(schedule: Schedule) -> ContractionTile | None:
 
 def _tiles(kernel: Kernel, tile: ContractionTile) -> tuple[Contraction, int]:
     """What tiles run, and how many rows a block has whole multiples of."""
-    found = window(kernel, tile.block_m) if tile.window else None
+    found = any_window(kernel, tile.block_m) if tile.window else None
     if found is not None:
         return found.contraction, found.rows_per_unit
     contraction = find(kernel)

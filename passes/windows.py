@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from passes.rename import rewritten
 from repro.ir import index as ix
-from repro.ir.contraction import Contraction, find
+from repro.ir.contraction import Contraction, find, one_axis
 from repro.ir.expressions import Affine, Apply, Axis, Const, Expr, IndexOp, Load, topological
 from repro.ir.loops import Kernel, Store
 
@@ -84,6 +85,23 @@ class Window:
     def terms_per_unit(self) -> int:
         return math.prod(axis.extent for axis in self.terms)
 
+    @cached_property
+    def in_place(self) -> tuple[int, ...] | None:
+        """Elements between neighbours in memory along row units, term units and each place, where the window lies there
+        as it is: without blanks, and units at one distance. None where it does not."""
+        term = self.term
+        if not isinstance(term, Load) or term.when is not None or self.present is not None:
+            return None
+        found = list[int]()
+        for units in (self.row_units, self.term_units):
+            step = ix.coefficient(term.offset, units[-1]) if units else 0
+            if step is None or not one_axis(term.offset, units, step):
+                return None
+            found.append(step)
+        steps = [ix.coefficient(term.offset, place.axis) for place in self.places]
+        known = [step for step in steps if step is not None]
+        return (*found, *known) if len(known) == len(steps) else None
+
 
 def window(kernel: Kernel, most_rows: int) -> Window | None:
     """The kernel's window, with at most about `most_rows` rows in a unit; None where no axes share places."""
@@ -95,6 +113,23 @@ def window(kernel: Kernel, most_rows: int) -> Window | None:
         if made is not None:
             return made
     return None
+
+
+def pointwise(kernel: Kernel) -> Window | None:
+    """The operand whose outputs lie side by side as a window in which every term is a unit: pixels of a convolution of
+    one tap. None where axes share places."""
+    kernel, found = _contraction(kernel)
+    if found is None or found.absent_in is not None or window(kernel, 1 << 20) is not None:
+        return None
+    contraction = _turned(kernel, found, 1)
+    rows, terms = contraction.rows, contraction.reduce.axes
+    if not rows or not contraction.columns:
+        return None
+    return _window(kernel, contraction, rows[_first(rows, len(rows) - 1) :], (), (terms, ()))
+
+
+def any_window(kernel: Kernel, most_rows: int) -> Window | None:
+    return window(kernel, most_rows) or pointwise(kernel)
 
 
 def _contraction(kernel: Kernel) -> tuple[Kernel, Contraction | None]:
@@ -169,12 +204,14 @@ def _of_part(kernel: Kernel, axis: Axis, inner: int, side: int, most_rows: int) 
 def ungrouped(kernel: Kernel) -> Kernel:
     """A contraction with each axis of groups and their members, of which an index takes the group alone, cut in two:
     then members are an axis of one operand."""
-    for expr in kernel.expressions:
-        if not isinstance(expr, IndexOp) or expr.op != "floordiv":
-            continue
-        axis = expr.children[0]
-        if isinstance(axis, Axis) and axis in kernel.axes and axis.extent % expr.divisor == 0:
-            return ungrouped(cut(kernel, axis, expr.divisor))
+    for load in (expr for expr in kernel.expressions if isinstance(expr, Load)):
+        parts = [expr for expr in topological([load.offset]) if isinstance(expr, IndexOp)]
+        members = {(expr.children[0], expr.divisor) for expr in parts if expr.op == "mod"}
+        for expr in parts:
+            axis = expr.children[0]
+            alone = expr.op == "floordiv" and (axis, expr.divisor) not in members
+            if alone and isinstance(axis, Axis) and axis in kernel.axes and axis.extent % expr.divisor == 0:
+                return ungrouped(cut(kernel, axis, expr.divisor))
     return kernel
 
 

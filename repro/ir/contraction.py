@@ -48,7 +48,7 @@ class Contraction:
         term, columns = self.terms[1], self.columns
         if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or not columns:
             return None
-        if self._laid(term, columns_per_tile):
+        if self.laid_out(columns_per_tile):
             return columns_per_tile
         if columns_per_tile > columns[-1].extent or columns[-1].extent % columns_per_tile:
             return None
@@ -59,8 +59,11 @@ class Contraction:
         beside = all(ix.coefficient(term.offset, axis) == wanted for axis, wanted in strides)
         return columns[-1].extent if beside else None
 
-    def _laid(self, term: Load, columns_per_tile: int) -> bool:
-        """Whether b lies in tiles of so many columns."""
+    def laid_out(self, columns_per_tile: int) -> bool:
+        """Whether b lies as [tile][term][column of the tile], in tiles of so many columns."""
+        term = self.terms[1]
+        if not isinstance(term, Load) or term.when is not None or not self.columns:
+            return False
         rest = ix.add(term.offset, ix.scale(tiled_offset(self.columns, self.reduce.axes, columns_per_tile), -1))
         return not rest.free & {*self.columns, *self.reduce.axes}
 
@@ -72,7 +75,7 @@ class Contraction:
         if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or not rows:
             return None
         stride = ix.coefficient(term.offset, rows[-1])
-        if not stride or not _one_axis(term.offset, rows, stride) or not _one_axis(term.offset, terms, 1):
+        if not stride or not one_axis(term.offset, rows, stride) or not one_axis(term.offset, terms, 1):
             return None
         return stride
 
@@ -84,7 +87,7 @@ class Contraction:
         if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or not rows:
             return None
         stride = ix.coefficient(term.offset, terms[-1])
-        if not stride or not _one_axis(term.offset, terms, stride) or not _one_axis(term.offset, rows, 1):
+        if not stride or not one_axis(term.offset, terms, stride) or not one_axis(term.offset, rows, 1):
             return None
         return stride
 
@@ -103,7 +106,7 @@ def _neighbours(loads: Sequence[Load], axes: Sequence[Axis], others: Sequence[Ax
     return axes[-1].extent if beside else 0
 
 
-def _one_axis(offset: Expr, axes: Sequence[Axis], step: int) -> bool:
+def one_axis(offset: Expr, axes: Sequence[Axis], step: int) -> bool:
     """Whether steps along axes are those along one axis that runs through all of them."""
     for axis in reversed(axes):
         if ix.coefficient(offset, axis) != step:

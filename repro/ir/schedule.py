@@ -20,7 +20,8 @@ class ContractionTile:
     vector width); it packs both operands a panel at a time, and takes `unroll` terms per turn of the loop.
     With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
     it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
-    unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together.
+    unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together, or the
+    window lies there as it is.
     With `row_items`, where both are read in place, each row is a work item instead, and those that a thread has are one
     block, which is run a tile of columns after another.
 

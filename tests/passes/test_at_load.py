@@ -12,7 +12,7 @@ import pytest
 
 from passes import pipeline
 from passes.at_load import at_load
-from passes.schedule import schedule, tile_order
+from passes.schedule import schedule, tile_orders
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.contraction import find
@@ -112,7 +112,7 @@ EVERY_CASE = pytest.mark.parametrize("name", CASES)
 
 
 def shaped(graph: Graph, machine: Machine) -> Program:
-    return at_load(pipeline.run(graph).program, lambda kernel: tile_order(kernel, machine))
+    return at_load(pipeline.run(graph).program, lambda kernel: tile_orders(kernel, machine))
 
 
 def arrays(kinds: tuple[TensorType, ...], seed: int) -> list[Array]:
@@ -231,7 +231,7 @@ def test_parameters_that_a_run_changes_are_no_constants() -> None:
 
 
 def shaped_again(program: Program) -> Program:
-    return at_load(program, lambda kernel: tile_order(kernel, X86_64_V3))
+    return at_load(program, lambda kernel: tile_orders(kernel, X86_64_V3))
 
 
 def test_what_is_made_of_constants_alone_leaves_the_run() -> None:

@@ -12,7 +12,7 @@ from passes.fused_updates import fused_updates
 from passes.leaves import leaves
 from passes.near_rows import near_rows
 from passes.row_blocks import Limits, row_blocks
-from passes.schedule import schedule, tile_order
+from passes.schedule import schedule, tile_orders
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
@@ -62,7 +62,7 @@ def _code_target(machine: Machine) -> CodeTarget:
     limits = Limits(near, near, least_bytes=machine.l1_bytes // 4)
 
     def shape(program: Program) -> Program:
-        return at_load(_shaped(program, limits), lambda kernel: tile_order(kernel, machine))
+        return at_load(_shaped(program, limits), lambda kernel: tile_orders(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text

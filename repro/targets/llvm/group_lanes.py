@@ -17,15 +17,15 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.contraction import Item
 from repro.targets.llvm.packing import turned
 from repro.targets.llvm.pixel_window import present_run
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 from repro.targets.llvm.tiling import GroupShape, Shape
+from repro.targets.llvm.turned import TurnedItem
 
 
-class GroupItem(Item):
+class GroupItem(TurnedItem):
     """The code of one work item whose vectors run along groups."""
 
     def __init__(self, body: Body, kernel: Kernel, shape: Shape, number: Val) -> None:
@@ -40,7 +40,7 @@ class GroupItem(Item):
         self.group0 = f.scaled(block, shape.lanes)
         self.column0, self.columns = integer(0), integer(self.contraction.extents[2])
         self.inside = everywhere(self.window.term, self.window.present)
-        self.partial = self.address(self.totals, integer(shape.areas[2] // 2))
+        self.partial = self.address(self.totals, integer(shape.outputs))
         self.outer = self.scope
 
     def emit(self) -> None:
@@ -299,42 +299,45 @@ class GroupItem(Item):
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
     def _outputs(self, finite: Val) -> None:
-        """All outputs, a group at a time."""
+        """All outputs, along rows; where a blank met a value that is not finite, by the plain order."""
         f = self.f
         left = f.let(f"sub i64 {self.found.group.extent}, {self.group0.text}", I64)
+        groups = self.least(left, integer(self.sizes.lanes))
+
+        def fast() -> Sequence[Val]:
+            f.loop(integer(0), self.columns, 1, (), lambda column, _: self._of_totals(column, groups))
+            return ()
+
+        def exact() -> Sequence[Val]:
+            f.loop(integer(0), groups, 1, (), group)
+            return ()
 
         def group(lane: Val, _: list[Val]) -> Sequence[Val]:
             self.scope = Scope(self.outer, {self.found.group: f.add(self.group0, lane)})
-            if self.contraction.absent_in is None:
-                self._of_totals(lane)
-                return ()
+            self._exact_road(integer(0), self.rows)
+            return ()
 
-            def fast() -> Sequence[Val]:
-                self._of_totals(lane)
-                return ()
-
-            def exact() -> Sequence[Val]:
-                self._exact_road(integer(0), self.rows)
-                return ()
-
+        if self.contraction.absent_in is None:
+            fast()
+        else:
             f.either(finite, fast, exact)
-            return ()
 
-        f.loop(integer(0), self.least(left, integer(self.sizes.lanes)), 1, (), group)
+    def _of_totals(self, column: Val, groups: Val) -> Sequence[Val]:
+        f, axes = self.f, self.contraction.columns
+        at_column = dict(zip(axes, self.body.split(column, axes), strict=True))
 
-    def _of_totals(self, lane: Val) -> None:
-        f, columns = self.f, self.contraction.columns
+        def place(row: Val, lane: Val) -> Val:
+            of_row = f.add(f.scaled(row, self.contraction.extents[2]), column)
+            return f.add(f.scaled(of_row, self.sizes.lanes), lane)
 
-        def row(number: Val, _: list[Val]) -> Sequence[Val]:
-            of_row = self.at_line(0, number)
+        def output(lanes: Scope, lane: Val, total: Val) -> None:
+            def store() -> None:
+                self._output(Scope(lanes, {**at_column, self.found.group: f.add(self.group0, lane)}), total)
 
-            def column(at: Val, _: list[Val]) -> Sequence[Val]:
-                place = f.scaled(f.add(f.scaled(number, self.contraction.extents[2]), at), self.sizes.lanes)
-                scope = Scope(of_row, dict(zip(columns, self.body.split(at, columns), strict=True)))
-                self._output(scope, self.read(self.totals, f.add(place, lane), 1))
-                return ()
+            if self.found.group.extent % self.shape.width == 0:
+                store()
+            else:
+                f.when(scalars.compare(f, "lt", lane, groups), store)
 
-            f.loop(integer(0), self.columns, 1, (), column)
-            return ()
-
-        f.loop(integer(0), self.rows, 1, (), row)
+        self.along_rows(self.rows, groups, place, output)
+        return ()

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from passes.group_lanes import GroupLanes, group_lanes, strip
 from passes.pixels import Pixels, pixels, starts
-from passes.windows import Window, window
+from passes.windows import Window, any_window
 from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction, find
@@ -60,7 +60,11 @@ class Shape:
     @cached_property
     def columns_apart(self) -> int | None:
         """Elements between the columns' terms, where they are read where they lie."""
-        return None if self.tile.packs else self.contraction.in_place(self.columns_per_tile)
+        if self.tile.packs:
+            return None
+        if self.window is not None and self.contraction.laid_out(self.columns_per_tile):
+            return self.columns_per_tile  # what blanks meet there is seen in the totals
+        return self.contraction.in_place(self.columns_per_tile)
 
     @property
     def in_order(self) -> bool:
@@ -168,7 +172,8 @@ class Shape:
             packed_a = 0 if self.rows_direct is not None else self.tiles_packed * self.strip
             kept = self.tile.rows if self.panels == 1 and not self.row_items else self.tile.block_m
         else:
-            packed_a, kept = self.window_elements, self.tile.block_m + self.width
+            packed_a = 0 if self.window_direct else self.window_elements
+            kept = self.tile.block_m + self.width
         totals = kept * self.padded_columns
         packed_b = 0 if self.direct else self.padded_columns * self.panel + self.width * self.columns_per_tile
         return packed_a, packed_b, totals, totals * self.nested
@@ -188,9 +193,16 @@ class Shape:
         return self.panel // self.window.terms_per_unit
 
     @property
+    def window_direct(self) -> bool:
+        """Whether tiles read the window where it lies in memory."""
+        return self.tile.rows_in_place and self.window is not None and self.window.in_place is not None
+
+    @property
     def strides(self) -> tuple[int, ...]:
         """Elements between neighbours along row units, term units and each place."""
         assert self.window is not None
+        if self.window_direct and self.window.in_place is not None:
+            return self.window.in_place
         extents = [self.row_units, self.term_units, *(place.axis.extent for place in self.window.places)]
         return tuple(math.prod(extents[at + 1 :]) for at in range(len(extents)))
 
@@ -314,6 +326,11 @@ class GroupShape(Shape):
         return math.prod(self.blocks) * self.lane_blocks
 
     @property
+    def outputs(self) -> int:
+        """Of a block, in whole vectors of groups."""
+        return self.tile.block_m * self.contraction.extents[2] * self.lanes
+
+    @property
     def channels(self) -> int:
         """Of a block."""
         return self.tile.block_m // self.found.tap_count
@@ -341,11 +358,10 @@ class GroupShape(Shape):
     @property
     def areas(self) -> tuple[int, int, int, int]:
         """The window, the columns, and twice the outputs: totals, and what the strips of a panel came to so far, with
-        the sums of blocks of panels behind."""
-        columns, over = self.contraction.extents[2], self.width * self.lanes
-        outputs = self.tile.block_m * columns * self.lanes
+        room for a last square of rows; the sums of blocks of panels behind."""
+        columns, over, outputs = self.contraction.extents[2], self.width * self.lanes, self.outputs
         window = self.channels * self.window_strides[0] + over
-        return window, columns * self.column_elements + over, 2 * outputs, outputs * self.nested
+        return window, columns * self.column_elements + over, 2 * outputs + columns * over, outputs * self.nested
 
 
 def _group_shape(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> GroupShape:
@@ -382,7 +398,7 @@ def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
         return _pixel_shape(kernel, schedule, tile)
     if tile.lanes == GROUPS:
         return _group_shape(kernel, schedule, tile)
-    found = window(kernel, tile.block_m) if tile.window else None
+    found = any_window(kernel, tile.block_m) if tile.window else None
     contraction = find(kernel) if found is None else found.contraction
     if contraction is None or (tile.window and found is None):
         raise InternalError(f"a tile that the kernel has not: {schedule.text}")

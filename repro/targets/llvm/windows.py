@@ -18,11 +18,10 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.contraction import Item
-from repro.targets.llvm.packing import turned
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 from repro.targets.llvm.tiling import Shape
+from repro.targets.llvm.turned import TurnedItem
 
 WRITTEN_OUT = 9
 """Terms that stand in the code one after another: up to those of a window of 3 by 3."""
@@ -60,7 +59,7 @@ class Row:
 TileCode = Callable[[Corner, Sequence[Row]], None]
 
 
-class WindowItem(Item):
+class WindowItem(TurnedItem):
     """The code of one work item whose rows are read through a window."""
 
     def __init__(self, body: Body, kernel: Kernel, shape: Shape, number: Val) -> None:
@@ -71,6 +70,15 @@ class WindowItem(Item):
         self.row_units = self.quotient(self.rows, self.window.rows_per_unit)
 
     # the window ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _window_at(self, start: Val) -> str:
+        """Where the window's first element of the panel lies in memory."""
+        window, term = self.window, self.window.term
+        assert isinstance(term, Load)
+        unit = self.quotient(start, window.terms_per_unit)
+        scope = self._at_unit(window.term_units, unit, self._at_unit(window.row_units, self.row_unit0, self.scope))
+        first = Scope(scope, {place.axis: integer(0) for place in window.places})
+        return self.body.pointer(term.buffer, self.body.value(term.offset, first)).text
 
     def _pack_window(self, start: Val, size: Val) -> None:
         """The rows' operand of the panel: each place once, in the order in which it lies."""
@@ -136,10 +144,44 @@ class WindowItem(Item):
     # register tiles ─────────────────────────────────────────────────────────────────────────────────
 
     def emit(self) -> None:
-        self.stored(integer(0), self.rows, self.panels())
+        finite = self.panels()
+        if self.contraction.absent_in is not None and self.shape.direct:
+            f = self.f
+            (finite,) = f.either(self._any_nan(), lambda: [self._finite_columns()], lambda: [finite], seldom=True)
+        self.stored(integer(0), self.rows, finite)
+
+    def _any_nan(self) -> Val:
+        """Whether some total is a NaN: one where a value that is not finite met a blank is, for it stays so."""
+        f, width = self.f, self.shape.width
+
+        def line(row: Val, state: list[Val]) -> Sequence[Val]:
+            first = f.scaled(row, self.shape.padded_columns)
+
+            def vector(column: Val, state: list[Val]) -> Sequence[Val]:
+                total = self.read(self.totals, f.add(first, column), width)
+                return [scalars.binary(f, "or", state[0], f.let(f"fcmp uno {total.typed}, {total.text}", BOOL, width))]
+
+            return f.loop(integer(0), self.columns, width, state, vector)
+
+        none = scalars.constant(f, BOOL, 0, width)
+        return scalars.any_lane(f, f.loop(integer(0), self.rows, 1, [none], line)[0])
+
+    def _finite_columns(self) -> Val:
+        """Whether all terms of the item's columns are finite, which lie in the order of tiles."""
+        f, width, per_tile = self.f, self.shape.width, self.shape.columns_per_tile
+        terms, first = self.contraction.extents[3], self.columns_at(integer(0), integer(0))
+        tiles = self.quotient(f.add(self.columns, integer(per_tile - 1)), per_tile)
+
+        def vector(at: Val, state: list[Val]) -> Sequence[Val]:
+            return [scalars.binary(f, "and", state[0], self._all_finite(self.read(first, at, width)))]
+
+        return f.loop(integer(0), f.scaled(tiles, per_tile * terms), width, [Val("true", BOOL)], vector)[0]
 
     def tiles(self, panel: Val, start: Val, size: Val, finite: Val) -> Val:
-        self._pack_window(start, size)
+        if self.shape.window_direct:
+            self.a = self._window_at(start)
+        else:
+            self._pack_window(start, size)
         f, strides = self.f, self.shape.strides
         least = sum(place.least * stride for place, stride in zip(self.window.places, strides[2:], strict=True))
 
@@ -353,24 +395,14 @@ class WindowItem(Item):
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
     def finish(self, first: Val, count: Val) -> None:
-        """total + 0.0, then the rest of the store's expression, along the rows: totals are turned in squares."""
-        f, width, axes = self.f, self.shape.width, self.contraction.rows
+        """total + 0.0, then the rest of the store's expression, along the rows."""
+        f = self.f
 
-        def square(column: Val, _: list[Val]) -> Sequence[Val]:
-            def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
-                aligned = self.tile.block_m % width == 0 or self.shape.blocks[1] == 1
-                lanes = self.body.lane_scope(self.scope, axes, f.add(self.row0, at), width, mask, aligned)
-                lines = [f.scaled(f.add(at, integer(n)), self.shape.padded_columns) for n in range(width)]
-                values = turned(f, [self.read(self.totals, f.add(line, column), width) for line in lines])
-                for number, value in enumerate(values):
-                    self._column(lanes, f.add(column, integer(number)), value)
-                return ok
+        def place(row: Val, column: Val) -> Val:
+            return f.add(f.scaled(row, self.shape.padded_columns), column)
 
-            self.chunks(count, width, Val("true", BOOL), chunk)
-            return ()
-
-        self.body.ahead = (axes[-1], AHEAD_ROWS)
-        f.loop(integer(0), self.columns, width, (), square)
+        self.body.ahead = (self.contraction.rows[-1], AHEAD_ROWS)
+        self.along_rows(count, self.columns, place, self._column)
         self.body.ahead = None
 
     def _column(self, lanes: Scope, column: Val, total: Val) -> None:
