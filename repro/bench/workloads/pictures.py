@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from repro.bench.network import Network
-from repro.bench.workloads.operation import MICROSOFT, operation, simple
-from repro.bench.workloads.workload import Workload
+from repro.bench.workloads.operation import MICROSOFT, drawn, operation, simple
+from repro.bench.workloads.workload import Tensors, Workload
 
 Gradients = Callable[..., tuple[Any, ...]]
 """PyTorch's from dy, x and w, and which of them are asked for."""
@@ -116,6 +116,34 @@ CONVOLUTIONS = (
     *_transposed("4x4x64", 64, 32, 32, 4, 2),
 )
 
+# ── small pictures ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _few_pixels(name: str, channels: int, outputs: int, image: int, size: int, groups: int = 1) -> Workload:
+    """A convolution of two small pictures by the model's own weights, and SiLU, as late layers of classifiers are."""
+    pad, shape = size // 2, (2, channels, image, image)
+
+    def network(mode: str) -> tuple[Network, tuple[str, ...]]:
+        net = Network("few_pixels")
+        w = net.weight("w", (outputs, channels // groups, size, size))
+        y = net.node("Conv", net.input("x", shape), w, kernel_shape=[size] * 2, pads=[pad] * 4, group=groups)
+        return net, (net.node("Mul", y, net.node("Sigmoid", y)),)
+
+    def run(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
+        import torch.nn.functional as f
+
+        return f.silu(f.conv2d(inputs["x"], parameters["w"], None, 1, pad, 1, groups))
+
+    return Workload(f"conv/few/{name}", f"{shape}, its weights known", network, drawn({"x": shape}), run)
+
+
+FEW_PIXELS = (
+    _few_pixels("1x1x1152", 192, 1152, 2, 1),
+    _few_pixels("1x1x64", 512, 64, 3, 1),
+    _few_pixels("3x3x256", 64, 256, 3, 3),
+    _few_pixels("dw5x5x672", 672, 672, 4, 5, 672),
+)
+
 # ── pooling ─────────────────────────────────────────────────────────────────────────────────────────
 
 _PICTURE, _HALF = (8, 64, 112, 112), (8, 64, 56, 56)
@@ -143,6 +171,19 @@ def _max_gradient_torch(dy: Any, x: Any) -> Any:
     options: Any = [[3, 3], [2, 2], [1, 1], [1, 1]]
     _, places = torch.ops.aten.max_pool2d_with_indices(x, *options, False)
     return torch.ops.aten.max_pool2d_with_indices_backward(dy, x, *options, False, places)
+
+
+_PARTS = {"a": (2, 256, 8, 8), "b": (2, 224, 8, 8)}
+
+
+def _of_parts(net: Network, *names: str) -> str:
+    return net.node("MaxPool", net.node("Concat", *names, axis=1), **_POOL)
+
+
+def _of_parts_torch(*parts: Any) -> Any:
+    import torch
+
+    return _pool("max")(torch.cat(parts, 1))
 
 
 def _global_average_torch(x: Any) -> Any:
@@ -173,6 +214,7 @@ POOLINGS = (
         _max_gradient_torch, onnxruntime=False,
     ),
     operation("pool/average3x3s2", f"{_PICTURE}", {"x": _PICTURE}, simple("AveragePool", **_POOL), _pool("average")),
+    operation("pool/max3x3s2/parts", "two small pictures in two parts", _PARTS, _of_parts, _of_parts_torch),
     operation("pool/global", f"{_HALF}", {"x": _HALF}, simple("GlobalAveragePool"), _global_average_torch),
     operation("resize/linear2", f"{_HALF} twice as wide and high", {"x": _HALF}, _linear, _linear_torch),
     operation(
@@ -181,4 +223,4 @@ POOLINGS = (
     ),
 )  # fmt: skip
 
-PICTURES = (*CONVOLUTIONS, *POOLINGS)
+PICTURES = (*CONVOLUTIONS, *FEW_PIXELS, *POOLINGS)
