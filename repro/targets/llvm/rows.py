@@ -23,7 +23,7 @@ from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer, literal
 
 PAGE_BYTES = 4096
-"""A load waits for a store before it whose address differs by a multiple of it."""
+"""A load may wait for a store before it whose address differs by a multiple of it; slots lie half of it off."""
 
 
 @dataclass(frozen=True)
