@@ -11,19 +11,18 @@ Exit code 0 where everything that ran was right, 1 where a result was not, 2 for
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from proofs import pairs, records
+from proofs import command, pairs, records
 from proofs.exhaustive import CLASSES, Tally, Wrong
 from proofs.workers import Outcome, outcomes
 from repro.errors import ReproError
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
-from repro.tables import console, line, show_error
+from repro.tables import console, line
 
 SHOWN = 100
 """Misrounded inputs that are printed."""
@@ -119,8 +118,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ReproError as error:
-        show_error(console(stderr=True), error)
-        sys.exit(error.exit_code)
+    command.run(main)

@@ -10,12 +10,12 @@ same steps on integers of 32 bits, and for f16 the machine's own instructions.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from proofs import command
 from proofs.native import Elementwise
 from repro.errors import ReproError
 from repro.ir.expressions import convert
@@ -24,7 +24,7 @@ from repro.machines import CPUS, Machine
 from repro.numerics.narrow_formats import NARROW
 from repro.numerics.numpy_convert import convert as model
 from repro.numerics.numpy_scalars import canonicalize
-from repro.tables import console, line, show_error
+from repro.tables import console, line
 from repro.targets import cpu
 
 BLOCK = 1 << 16
@@ -76,8 +76,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ReproError as error:
-        show_error(console(stderr=True), error)
-        sys.exit(error.exit_code)
+    command.run(main)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import heapq
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,20 +18,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from rich.console import Console
 
-from proofs import mpfr, records, ulps
+from proofs import command, mpfr, records, ulps
 from proofs.double_points import families, outside
 from proofs.exhaustive import here, screen_digest
 from proofs.native import Elementwise, elementwise_kernel
 from proofs.points import Draws
 from proofs.screens import SCREENS
 from repro.artifact.canonical import hex64
-from repro.errors import ReproError
 from repro.ir.expressions import Expr
 from repro.ir.types import F64, Array
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
 from repro.numerics.numpy_scalars import canonicalize
-from repro.tables import console, line, show_error
+from repro.tables import console, line
 
 BLOCK = 1 << 16
 POINTS, SEED = 100_000_000, 1
@@ -176,8 +174,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ReproError as error:
-        show_error(console(stderr=True), error)
-        sys.exit(error.exit_code)
+    command.run(main)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import multiprocessing
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,7 +22,7 @@ from functools import lru_cache, partial
 import numpy as np
 from rich.console import Console
 
-from proofs import mpfr, records
+from proofs import command, mpfr, records
 from proofs.exhaustive import BLOCK, HARD, here, results_of, screen_digest
 from proofs.native import Elementwise, elementwise_kernel
 from proofs.pair_points import CASES, FAMILIES, Pairs
@@ -36,7 +35,7 @@ from repro.ir.types import CANONICAL_NAN, F32, F64, U32, Array
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.numerics.elementary import BINARY_FUNCTIONS
 from repro.numerics.elementary.value import Value, select, trunc
-from repro.tables import console, line, show_error
+from repro.tables import console, line
 
 PART = 1 << 22
 PAIRS, SEED = 1 << 30, 1
@@ -245,8 +244,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ReproError as error:
-        show_error(console(stderr=True), error)
-        sys.exit(error.exit_code)
+    command.run(main)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,11 +21,10 @@ from functools import lru_cache, partial
 import numpy as np
 from rich.console import Console
 
-from proofs import records
+from proofs import command, records
 from proofs.exhaustive import CLASSES, Prover
 from proofs.native import elementwise_kernel
 from proofs.report import counted
-from repro.errors import ReproError
 from repro.ir.expressions import Expr, Rarely
 from repro.ir.types import F32
 from repro.machines import CPUS, Machine
@@ -34,7 +32,7 @@ from repro.numerics import interpret
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.numerics.elementary import single, tabled
 from repro.numerics.elementary.value import Value
-from repro.tables import console, line, show_error
+from repro.tables import console, line
 from repro.targets import cpu
 from repro.targets.llvm.roads import entries
 
@@ -164,8 +162,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ReproError as error:
-        show_error(console(stderr=True), error)
-        sys.exit(error.exit_code)
+    command.run(main)
