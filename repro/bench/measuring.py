@@ -70,9 +70,7 @@ def same_processors(threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def rounds(
-    job: Job, sides: Sequence[str], count: int, seconds: float, floor: Callable[[], float] = lambda: 0.0
-) -> list[Timing]:
+def rounds(job: Job, sides: Sequence[str], count: int, seconds: float, floor: Callable[[], float]) -> list[Timing]:
     """Every side `count` times in turn; fewer, but at least three, where that would take more than `seconds`. The last
     timing is that of `MACHINE`, which is asked for its `floor` once a round."""
     opened: dict[str, _Open] = {}
