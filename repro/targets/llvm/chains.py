@@ -26,6 +26,8 @@ spares."""
 
 Asking = Callable[[Val], None]
 """Asks for what will be wanted with a row of a tile, given its number."""
+Using = Callable[[list[Val]], Sequence[Val]]
+"""Does what is done with the sums of a tile; returns nothing."""
 
 
 @dataclass(frozen=True)
@@ -45,22 +47,28 @@ class Chains(Packing):
     """The register tiles of one work item."""
 
     def chains(
-        self, a: str, row: Val, column: Val, b: str, rows: int, start: Val, size: Val, ask: Asking | None
-    ) -> list[Val]:
+        self, a: str, row: Val, column: Val, b: str, rows: int, start: Val, size: Val, ask: Asking | None, then: Using
+    ) -> Sequence[Val]:
         """The sums of a panel's terms, of a tile of so many rows whose terms are packed, or to be packed, at `a` and
-        `b`; a row's vectors side by side. What each row asks for is asked for meanwhile."""
+        `b`; a row's vectors side by side. What each row asks for is asked for meanwhile.
+
+        What is done with them stands behind each of the loops that they may come from: where loops meet with all of a
+        tile's sums in registers, those that copy, and want some for it, had the compiler keep sums in memory in all."""
         f, shape = self.f, self.shape
 
-        def by_columns(left: Side) -> list[Val]:
+        def sums(left: Side, right: Side) -> Sequence[Val]:
+            return then(self._panel_sums(left, right, rows, size, ask))
+
+        def by_columns(left: Side) -> Sequence[Val]:
             packed = Side(b, 1, shape.term_stride)
             if not shape.copies_columns:
-                return self._panel_sums(left, packed, rows, size, ask)
+                return sums(left, packed)
             place, size_of_tile = self.in_place(1, column, start), shape.columns_per_tile
             found = Side(place, 1, shape.columns_in_memory, size_of_tile, (b, shape.term_stride))
             return f.either(
                 scalars.compare(f, "eq", row, integer(0)),
-                lambda: self._panel_sums(left, found, rows, size, ask),
-                lambda: self._panel_sums(left, packed, rows, size, ask),
+                lambda: sums(left, found),
+                lambda: sums(left, packed),
             )
 
         packed = Side(a, *shape.row_strides)
@@ -115,13 +123,13 @@ class Chains(Packing):
         if b.copy is not None:
             for v, value in enumerate(columns):
                 self.write(b.copy[0], f.add(f.scaled(at, b.copy[1]), integer(v * width)), value)
-        if a.copy is not None:
-            self._copy_rows(a, a.copy, at, rows)
         longer: list[Val] = []
         for row in range(rows):
             left = f.splat(self.read(a.first, f.add(first, integer(row * a.apart)), 1), width)
             for v in range(vectors):
                 longer.append(scalars.fma(f, left, columns[v], acc[row * vectors + v]))
+        if a.copy is not None:  # last, when the columns' registers are free for it
+            self._copy_rows(a, a.copy, at, rows)
         return longer
 
     def _copy_rows(self, a: Side, copy: tuple[str, int], at: Val, rows: int) -> None:

@@ -150,18 +150,19 @@ class Item(Chains):
     ) -> Sequence[Val]:
         """A register tile of so many rows, of operands whose terms begin at `a` and `b`."""
         ask = self._asks_for_outputs(row, column, panel)
-        acc, shape, f = self.chains(a, row, column, b, rows, start, size, ask), self.shape, self.f
-        if not self.at_once:
-            self._accumulate_all(row, column, panel, acc)
-        elif shape.panels == 1:
-            self._store_all(row, column, acc)
-        else:
-            f.either(
+
+        def used(acc: list[Val]) -> Sequence[Val]:
+            if not self.at_once:
+                return self._accumulate_all(row, column, panel, acc)
+            if self.shape.panels == 1:
+                return self._store_all(row, column, acc)
+            return self.f.either(
                 self.is_last(panel),
                 lambda: self._store_all(row, column, acc),
                 lambda: self._accumulate_all(row, column, panel, acc),
             )
-        return ()
+
+        return self.chains(a, row, column, b, rows, start, size, ask, used)
 
     def _asks_for_outputs(self, row: Val, column: Val, panel: Val) -> Callable[[Val], None] | None:
         """Ask for what the outputs of a tile's row lie in, and what is read beside them; None where neither would be
