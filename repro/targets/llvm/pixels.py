@@ -22,7 +22,8 @@ from repro.targets.llvm import scalars
 from repro.targets.llvm.contraction import FEW
 from repro.targets.llvm.pixel_window import PixelWindow
 from repro.targets.llvm.scope import Scope
-from repro.targets.llvm.text import Val, element, integer
+from repro.targets.llvm.text import Val, integer
+from repro.targets.llvm.windows import SPARE
 
 
 @dataclass(frozen=True)
@@ -110,15 +111,11 @@ class PixelItem(PixelWindow):
         zero = dict.fromkeys(self.reduce.axes, integer(0))
         return self.body.value(load.offset, Scope(self.at_line(1, column), zero))
 
-    def _weight(self, offset: Val) -> Val:
-        """A column's term in all lanes."""
+    @property
+    def _weights_at(self) -> str:
+        """Where columns' terms are read."""
         load = self.sizes.in_place
-        if load is None:
-            one = self.read(self.b, offset, 1)
-        else:
-            address = self.body.pointer(load.buffer, offset).text
-            one = self.f.let(f"load {element(self.dtype)}, ptr {address}, align {self.dtype.bytes}", self.dtype)
-        return self.f.splat(one, self.shape.width)
+        return self.b if load is None else f"%b{load.buffer}"
 
     # register tiles ─────────────────────────────────────────────────────────────────────────────────
 
@@ -263,14 +260,18 @@ class PixelItem(PixelWindow):
         under: dict[int, list[tuple[int, int]]] = {}
         for line, number in product(range(lines), range(1 if tap is None else tap.extent)):
             under.setdefault(of_line * line + of_tap * number, []).append((line, number))
+        held, weights_at = len(acc) + len(vectors) + len(weights) * self.found.taps, self._weights_at
         for away in sorted(under, reverse=of_tap < 0):
+            if held > self.body.machine.registers - SPARE:
+                weights_at = self.anew(weights_at, longer[-len(vectors) :])
             for across in range(last.extent):
                 place = away + self._across(last, across)
                 read = [self.read(self.a, f.add(at, integer(place)), self.shape.width) for at in vectors]
                 for line, number in under[away]:
                     of_term = across * self._term_steps[last] + (number * self._term_steps[tap] if tap else 0)
                     for column, begin in enumerate(weights):
-                        weight = self._weight(f.add(begin, integer(of_term)))
+                        one = self.read(weights_at, f.add(begin, integer(of_term)), 1)
+                        weight = f.splat(one, self.shape.width)
                         first = (column * lines + line) * len(vectors)
                         for n, value in enumerate(read):
                             longer[first + n] = scalars.fma(f, weight, value, longer[first + n])

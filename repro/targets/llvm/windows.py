@@ -98,10 +98,14 @@ class WindowItem(TurnedItem):
             f.loop(integer(0), units, 1, (), in_term_unit)
             return ()
 
-        if window.term_units:
-            self.body.ahead = (window.term_units[-1], 1)
+        further = self._further_axis()
+        self.body.ahead, self.body.terms_ask = further and (further, 1), True
         f.loop(integer(0), self.row_units, 1, (), in_row_unit)
-        self.body.ahead = None
+        self.body.ahead, self.body.terms_ask = None, False
+
+    def _further_axis(self) -> Axis | None:
+        """The axis along which the window lies that is packed next."""
+        return self.window.term_units[-1] if self.window.term_units else None
 
     def _at_unit(self, axes: Sequence[Axis], unit: Val, outer: Scope) -> Scope:
         scope = Scope(outer, dict(zip(axes, self.body.split(unit, axes), strict=True)))
@@ -358,7 +362,7 @@ class WindowItem(TurnedItem):
         if not any(there):
             return acc
         line, longer = f.scaled(k, self.shape.term_stride), list(acc)
-        window = self._afresh(acc) if self._crowded(rows) else self.a
+        window = self.anew(self.a, acc[-vectors:]) if self._crowded(rows) else self.a
         columns = [self.read(b, f.add(line, integer(v * width)), width) for v in range(vectors)]
         for position, row in enumerate(rows):
             if there[position]:
@@ -386,11 +390,11 @@ class WindowItem(TurnedItem):
             run = [step * self._stride(axis) + away for step in range(steps) for away in run]
         return run
 
-    def _afresh(self, totals: Sequence[Val]) -> str:
-        """The window, to be read for a term behind the one before: behind its last row's products."""
+    def anew(self, area: str, behind: Sequence[Val]) -> str:
+        """An area to be read again behind these vectors, however often the code before read it."""
         machine = self.body.machine
-        last = [each for each in totals[-self.tile.vectors :] if machine.has_register_of(each.dtype.bits * each.width)]
-        return self.f.anew(self.a, last, machine.vector_constraint)
+        known = [each for each in behind if machine.has_register_of(each.dtype.bits * each.width)]
+        return self.f.anew(area, known, machine.vector_constraint)
 
     # what is stored ─────────────────────────────────────────────────────────────────────────────────
 
