@@ -63,6 +63,11 @@ class Machine:
         """Addresses a multiple of so many bytes apart share a set of the nearest cache."""
         return self.l1_bytes // self.l1_ways
 
+    @property
+    def masks(self) -> bool:
+        """Whether an instruction stores some lanes of a vector about as fast as all of them."""
+        return "+avx512f" in self.features.split(",")
+
     def lanes(self, bits: int) -> int:
         """Elements of that width in a vector register."""
         return max(1, self.vector_bits // bits)

@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 
 from passes.vectors import MOST_APART
+from repro.ir import index as ix
+from repro.ir.expressions import load
 from repro.ir.graph import Graph, Value, argument
+from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F32, F64, I8, I64, Array, TensorType
 from repro.ops import gather, slice_, transpose
 from repro.ops.convolutions import convolution
 from repro.ops.record import evaluate
 from repro.ops.windows import window_reduce
 from tests.running import run_on_cpu
-from tests.targets.native import HERE, same
+from tests.targets.native import HERE, run_kernel, same
 
 MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
 EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 1.0, 1.0, -3.5], np.float32)
@@ -104,6 +108,22 @@ def test_nothing_behind_the_last_element_is_read(machine, step: int) -> None:
     assert found.tobytes() == given[first::step].tobytes()
     assert libc.mprotect(ctypes.c_void_p(start + page), ctypes.c_size_t(page), 3) == 0
     del whole
+
+
+@MACHINES
+@pytest.mark.parametrize("step", range(2, MOST_APART + 2))
+@pytest.mark.parametrize("dtype", [F32, F64, I64, I8, BOOL], ids=str)
+def test_stores_leave_what_lies_between(machine, dtype, step: int) -> None:
+    """Whole vectors of places and a tail; nothing but every so manieth element is written, and each is."""
+    count, i = 67, ix.axis(0, 67)
+    held = BufferParameter(dtype, step * count, True)
+    place = ix.add(ix.scale(i, step), ix.number(step - 1))
+    kernel = Kernel((BufferParameter(dtype, count, False), held), (), (i,), 0, (Store(1, place, load(dtype, 0, i)),))
+    random = np.random.default_rng(3)
+    given, before = (random.integers(0, 2 if dtype is BOOL else 100, n).astype(dtype.storage) for n in (67, 67 * step))
+    _, found = run_kernel(kernel, [given, before], machine, Schedule(0, max(2, machine.lanes(dtype.bits)), 1))
+    before[step - 1 :: step] = given
+    assert found.tobytes() == before.tobytes()
 
 
 @MACHINES

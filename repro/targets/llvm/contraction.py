@@ -28,6 +28,8 @@ from repro.targets.llvm.tiling import Shape
 
 FEW = 8
 """Operations on a total that are few enough to be written for each vector of a tile."""
+NEAR = (1, 2)
+"""Elements between neighbouring columns' outputs, where those of a tile lie in few lines."""
 
 
 def emit(f: Function, kernel: Kernel, shape: Shape, machine: Machine, kind: type[Item]) -> None:
@@ -189,7 +191,8 @@ class Item(Chains):
             return ()
         places = [(load.buffer, load.offset, 0) for load in loads if load.buffer not in written]
         places += [(store.buffer, store.offset, 1) for store in stores]
-        return [each for each in places if ix.coefficient(each[1], columns[-1]) == 1 and not _looks_up(each[1])]
+        near = (each for each in places if ix.coefficient(each[1], columns[-1]) in NEAR)
+        return [each for each in near if not _looks_up(each[1])]
 
     @property
     def _outputs_are_far(self) -> bool:
@@ -203,7 +206,8 @@ class Item(Chains):
         """Ask for what lies beside a row's outputs in a tile of columns."""
         columns, at_row = self.contraction.columns, self.at_line(0, row)
         line = max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)
-        for ahead in range(0, self.shape.columns_per_tile, line):
+        apart = ix.coefficient(offset, columns[-1]) or 1
+        for ahead in range(0, self.shape.columns_per_tile, max(1, line // apart)):
             at = self.f.add(self.column0, self.f.add(column, integer(ahead)))
             scope = Scope(at_row, dict(zip(columns, self.body.split(at, columns), strict=True)))
             self.body.fetch(buffer, self.body.value(offset, scope), write=write)

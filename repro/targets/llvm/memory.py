@@ -269,13 +269,12 @@ class Memory(ABC):
                 self._ask_ahead(buffer, offset, start, lanes.width, write=1)
             self.f.line(f"store {kind} {raw.text}, ptr {address}, {self._access(offset, dtype, lanes, streamed)}")
             return
-        short = _short(dtype)
         if start is not None and mask is not None:
-            address = self.pointer(buffer, start).text
-            name = f"llvm.masked.store.v{lanes.width}{short}.p0"
-            arguments = [f"{kind} {raw.text}", f"ptr align {dtype.bytes} {address}", mask.typed]
-            self.f.effect(name, [kind, "ptr", mask.type], arguments)
+            self._masked_store(buffer, start, raw, mask)
             return
+        if mask is None and self.machine.masks and self._spread(buffer, offset, raw, scope):
+            return
+        short = _short(dtype)
         places = self.f.splat(self.value(offset, scope), lanes.width)
         address = self.pointer(buffer, places).text
         full = mask or scalars.constant(self.f, BOOL, 1, lanes.width)
@@ -283,6 +282,29 @@ class Memory(ABC):
         name = f"llvm.masked.scatter.v{lanes.width}{short}.v{lanes.width}p0"
         arguments = [f"{kind} {raw.text}", f"{pointers} align {dtype.bytes} {address}", full.typed]
         self.f.effect(name, [kind, pointers, full.type], arguments)
+
+    def _masked_store(self, buffer: int, start: Val, raw: Val, mask: Val) -> None:
+        dtype = self.kernel.buffers[buffer].dtype
+        kind, address = vector(memory(dtype), raw.width), self.pointer(buffer, start).text
+        name = f"llvm.masked.store.v{raw.width}{_short(dtype)}.p0"
+        arguments = [f"{kind} {raw.text}", f"ptr align {dtype.bytes} {address}", mask.typed]
+        self.f.effect(name, [kind, "ptr", mask.type], arguments)
+
+    def _spread(self, buffer: int, offset: Expr, raw: Val, scope: Scope) -> bool:
+        """Store lanes that lie some elements apart by whole vectors of which those between are masked, which takes a
+        Zen 5 a fifth of the time of a scatter; whether they lie so."""
+        width, kind = raw.width, memory(self.kernel.buffers[buffer].dtype)
+        found = ((step, self.run_start(offset, scope, step)) for step in range(2, MOST_APART + 1))
+        step, start = next((each for each in found if each[1] is not None), (0, None))
+        if start is None:
+            return False
+        for first in range(0, (width - 1) * step + 1, width):
+            lanes = ", ".join(f"i32 {min((first + n) // step, width - 1)}" for n in range(width))
+            given = f"{vector(kind, width)} {raw.text}, {vector(kind, width)} poison"
+            part = self.f.let(f"shufflevector {given}, <{width} x i32> <{lanes}>", raw.dtype, width)
+            there = ", ".join(f"i1 {int((first + n) % step == 0)}" for n in range(width))
+            self._masked_store(buffer, self.f.add(start, integer(first)), part, Val(f"<{there}>", BOOL, width))
+        return True
 
     def _access(self, offset: Expr, dtype: DType, lanes: Scope, streamed: bool) -> str:
         if not streamed:
