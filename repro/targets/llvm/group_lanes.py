@@ -18,11 +18,11 @@ from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.packing import turned
-from repro.targets.llvm.pixel_window import present_run
+from repro.targets.llvm.pixel_window import SMALL_BYTES, present_run
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 from repro.targets.llvm.tiling import GroupShape, Shape
-from repro.targets.llvm.turned import TurnedItem
+from repro.targets.llvm.turned import FEWEST, TurnedItem
 
 
 class GroupItem(TurnedItem):
@@ -55,8 +55,11 @@ class GroupItem(TurnedItem):
 
             def strip(line: Val, state: list[Val]) -> Sequence[Val]:
                 lines = self.remaining(line, shape.strip_lines, found.lines)
+                if self._asks:
+                    self.body.ahead, self.body.terms_ask = (units[-1], 1), True
                 self._pack_window(scope, line, lines)
                 finite = self._pack_strip(scope, line, lines, state[0])
+                self.body.ahead, self.body.terms_ask = None, False
                 self._panels(f.add(first, line), lines)
                 return [finite]
 
@@ -65,6 +68,12 @@ class GroupItem(TurnedItem):
         finite = f.loop(integer(0), integer(count), 1, [Val("true", BOOL)], image)[0]
         with f.rolled():
             self._outputs(finite)
+
+    @property
+    def _asks(self) -> bool:
+        """Whether the next image is asked for while one is packed: a small one, unless items share it out."""
+        of_image = self.found.lines * self.found.pixel.extent * self.dtype.bytes
+        return bool(self.window.term_units) and of_image <= SMALL_BYTES and self.sizes.blocks[1] == 1
 
     # packing ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +155,7 @@ class GroupItem(TurnedItem):
 
     def _squares(self, scope: Scope, begin: Val, lane: Val, low: Val, high: Val) -> None:
         """Places from low to high of a vector of groups; what hangs over is written anew."""
-        f, axis, width = self.f, self.found.along.axis, self.shape.width
+        f, axis, width = self.f, self.found.along.axis, self._square(low, high)
         scopes = self._of_groups(scope, f.add(self.group0, lane))
         for each in scopes:
             self.body.hoist([self.inside], each)
@@ -160,6 +169,12 @@ class GroupItem(TurnedItem):
             return ok
 
         self.chunks(f.let(f"sub i64 {high.text}, {low.text}", I64), width, Val("true", BOOL), square)
+
+    def _square(self, low: Val, high: Val) -> int:
+        """Places that are turned together: no more than a short line needs."""
+        if low.number is None or high.number is None:
+            return self.shape.width
+        return min(self.shape.width, max(FEWEST, 1 << (high.number - low.number - 1).bit_length()))
 
     def _pack_strip(self, scope: Scope, line: Val, lines: Val, finite: Val) -> Val:
         """The columns' terms of a strip; whether a blank may meet them."""

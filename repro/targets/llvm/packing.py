@@ -267,16 +267,25 @@ def _places(axes: Sequence[Axis]) -> list[tuple[Val, ...]]:
 
 
 def turned(f: Function, rows: list[Val]) -> list[Val]:
-    """The columns of a square of vectors: in each stage, halves of runs change places between pairs of rows."""
-    width, run = len(rows), len(rows) // 2
+    """The columns of some rows: of a square of vectors, or of squares of shorter ones, which are put side by side. In
+    each stage halves of runs change places between pairs of rows."""
+    width, count = len(rows), rows[0].width
+    rows, run = [_side_by_side(f, rows[first::count]) for first in range(count)], count // 2
     while run:
         low = [lane if lane & run == 0 else width + lane - run for lane in range(width)]
         high = [lane + run if lane & run == 0 else width + lane for lane in range(width)]
-        rows = [_shuffled(f, rows[n & ~run], rows[n | run], low if n & run == 0 else high) for n in range(width)]
+        rows = [_shuffled(f, rows[n & ~run], rows[n | run], low if n & run == 0 else high) for n in range(count)]
         run //= 2
     return rows
 
 
+def _side_by_side(f: Function, parts: Sequence[Val]) -> Val:
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [_shuffled(f, a, b, list(range(2 * a.width))) for a, b in pairs]
+    return parts[0]
+
+
 def _shuffled(f: Function, a: Val, b: Val, lanes: list[int]) -> Val:
     picks = ", ".join(f"i32 {lane}" for lane in lanes)
-    return f.let(f"shufflevector {a.typed}, {b.typed}, <{a.width} x i32> <{picks}>", a.dtype, a.width)
+    return f.let(f"shufflevector {a.typed}, {b.typed}, <{len(lanes)} x i32> <{picks}>", a.dtype, len(lanes))
