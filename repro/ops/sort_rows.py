@@ -39,7 +39,7 @@ Pack = Callable[[Value, Value], Value]
 def least(source: Value, pack: Pack, count: int) -> Value:
     """The `count` least packed keys of each row, ascending: [outer, count, inner]."""
     extent = source.shape[1]
-    if count * FEW <= extent and extent > FEWEST:
+    if extent > max(count * FEW, FEWEST):
         return _selected(pack(source, iota(source.shape, 1)), count)
     if extent <= PAIRS:
         return _by_pairs(pack(source, iota(source.shape, 1)), count)

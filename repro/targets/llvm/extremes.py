@@ -21,6 +21,14 @@ State = list[Val]
 whether all signs are set (max) or any is (min)."""
 
 
+def in_pairs(combine: Callable[[Val, Val], Val], values: Sequence[Val]) -> Val:
+    """All of them in an order of which few steps wait for each other: those side by side first."""
+    while len(values) > 1:
+        joined = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = [*joined, *values[2 * len(joined) :]]
+    return values[0]
+
+
 @dataclass(frozen=True)
 class Extreme:
     """A running maximum or minimum of vectors of floats."""
@@ -44,23 +52,33 @@ class Extreme:
         extreme, unordered, signs = state
         pairs = zip(terms[::2], [*terms[1::2], terms[-1]][: -(-len(terms) // 2)], strict=True)
         tests = [self._where(self._unordered(a, b)) for a, b in pairs]
-        highest = self._tree(self.further, terms)
-        signs = self._sign(signs, self._tree(self._sign, [self._bits(term) for term in terms]))
-        return [self.further(highest, extreme), self._or(unordered, self._tree(self._or, tests)), signs]
+        highest = in_pairs(self.further, terms)
+        signs = self._sign(signs, in_pairs(self._sign, [self._bits(term) for term in terms]))
+        return [self.further(highest, extreme), self._or(unordered, in_pairs(self._or, tests)), signs]
 
     def value(self, state: State, folded: Val) -> Val:
         """Rule 5's extreme of the terms of all lanes; `folded` is the furthest of the state's numbers."""
+        found, is_nan = (scalars.any_lane(self.f, each) for each in self._found(state))
+        return self._decided(folded, found, is_nan)
+
+    def each(self, state: State) -> Val:
+        """Rule 5's extreme of the terms of each lane."""
+        return self._decided(state[0], *self._found(state))
+
+    def _found(self, state: State) -> tuple[Val, Val]:
+        """Where there was a sign that decides between zeros (max: +, min: -), and where a NaN."""
         _, unordered, signs = state
-        nowhere = self._constant(0)
         sign = scalars.binary(self.f, "and", signs, self._constant(1 << (self.dtype.bits - 1)))
-        is_max = self.combiner == "max"
-        found = scalars.any_lane(self.f, scalars.compare(self.f, "eq" if is_max else "ne", sign, nowhere))
-        zeros = [scalars.constant(self.f, self.dtype, bits, 1) for bits in (0, 1 << (self.dtype.bits - 1))]
+        found = scalars.compare(self.f, "eq" if self.combiner == "max" else "ne", sign, self._constant(0))
+        return found, scalars.compare(self.f, "ne", unordered, self._constant(0))
+
+    def _decided(self, furthest: Val, found: Val, is_nan: Val) -> Val:
+        is_max, width = self.combiner == "max", furthest.width
+        zeros = [scalars.constant(self.f, self.dtype, bits, width) for bits in (0, 1 << (self.dtype.bits - 1))]
         zero = scalars.select(self.f, found, zeros[not is_max], zeros[is_max])
-        is_zero = scalars.compare(self.f, "eq", folded, zeros[0])
-        number = scalars.select(self.f, is_zero, zero, folded)
-        nan = scalars.constant(self.f, self.dtype, CANONICAL_NAN[self.dtype], 1)
-        is_nan = scalars.any_lane(self.f, scalars.compare(self.f, "ne", unordered, nowhere))
+        is_zero = scalars.compare(self.f, "eq", furthest, zeros[0])
+        number = scalars.select(self.f, is_zero, zero, furthest)
+        nan = scalars.constant(self.f, self.dtype, CANONICAL_NAN[self.dtype], width)
         return scalars.select(self.f, is_nan, nan, number)
 
     def further(self, a: Val, b: Val) -> Val:
@@ -80,13 +98,6 @@ class Extreme:
         """All bits set where it holds."""
         kind = self._constant(0).type
         return self.f.let(f"sext {condition.typed} to {kind}", _BITS[self.dtype], self.width)
-
-    def _tree(self, combine: Callable[[Val, Val], Val], values: Sequence[Val]) -> Val:
-        """All of them, those side by side first."""
-        while len(values) > 1:
-            joined = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-            values = [*joined, *values[2 * len(joined) :]]
-        return values[0]
 
     def _bits(self, value: Val) -> Val:
         return scalars.bitcast(self.f, value, _BITS[self.dtype])

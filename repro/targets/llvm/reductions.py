@@ -15,7 +15,7 @@ from repro.ir.expressions import Axis, Chain, Exact, Lanes, Load, Reduce, Sequen
 from repro.ir.types import BOOL, F32, F64, I32, I64
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.extremes import Extreme
+from repro.targets.llvm.extremes import Extreme, in_pairs
 from repro.targets.llvm.memory import FAR_BYTES
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.terms import Terms
@@ -65,13 +65,30 @@ class Reduction(Terms):
                 if self.reduce.combiner.startswith("arg"):
                     return self.position()
                 along = self.width == 1 and self.body.lanes > 1 and self.count >= self.body.lanes
-                return self.exact_along() if along and self.dtype is not BOOL else self.plain()
+                return self.exact_along() if along and self.dtype is not BOOL else self.exact_across()
 
     def empty(self) -> Val:
         """No positions at all: an empty sum is +0.0 (rule 10), any other the identity."""
         if self.reduce.dtype is not self.dtype or self.reduce.combiner in ("add", "fma"):
             return scalars.constant(self.f, self.reduce.dtype, 0, self.width)
         return self.identity()
+
+    def exact_across(self) -> Val:
+        """In any order: a few in pairs, so that combiners of several steps do not wait for each other."""
+        if self.width > 1 and self._is_extreme():
+            return self._extreme_across()
+        return in_pairs(self.combine, self.written_out(self.term)) if self.few() else self.plain()
+
+    def _extreme_across(self) -> Val:
+        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, self.width)
+        start = extreme.start(self.identity())
+        if self.few():
+            return extreme.each(extreme.step(start, self.written_out(self.term)))
+
+        def step(scope: Scope, state: list[Val]) -> Sequence[Val]:
+            return extreme.step(state, [self.term(scope)])
+
+        return extreme.each(self.body.nest(self.reduce.axes, self.scope, self.roots, start, step))
 
     # one accumulator, ascending ─────────────────────────────────────────────────────────────────────
 
