@@ -17,7 +17,7 @@ from repro.ir.work import program_operations
 from repro.machines import CPUS
 from repro.ops import sort
 from repro.ops.record import evaluate
-from repro.ops.sort_rows import FEWEST, PAIRS
+from repro.ops.sort_rows import FEW, FEWEST, PAIRS
 from repro.targets import cpu, interpreter
 from tests.running import run_on_cpu
 
@@ -31,6 +31,7 @@ SHAPES = {
     "network, lanes of another axis": ((2, 450, 20), 1, 450),
     "part of a network": ((1, 700), 1, 600),
     "blocks, one level": ((2, FEWEST + 3), 1, 2),
+    "as many as blocks are formed for": ((3, 8 * FEW), 1, 8),
     "blocks and a rest": ((2, 1003), 1, 5),
     "blocks beside others": ((2, 333, 3), 1, 4),
     "blocks, then a network": ((1, 4801), 1, 600),

@@ -13,7 +13,7 @@ from functools import reduce
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Chain, Exact, Lanes, Load, Reduce, Sequential, topological
 from repro.ir.types import BOOL, F32, F64, I32, I64
-from repro.targets.llvm import scalars, tables
+from repro.targets.llvm import scalars, short_runs, tables
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.extremes import Extreme, in_pairs
 from repro.targets.llvm.memory import FAR_BYTES
@@ -273,6 +273,10 @@ class Reduction(Terms):
         """The order's lanes are the lanes of a vector: 32 consecutive terms at a time."""
         before = self.body.ahead
         self.body.ahead = self.runs_ahead() or before
+        if self.kept_at is None and short_runs.pays(self.reduce, order):
+            found = short_runs.ShortRuns(self, order).leaf(begin, end)
+            self.body.ahead = before
+            return self.fold(found)
         lanes, start = order.lanes * self.vectors_at_once(order.lanes), list[Val]()
         if lanes > order.lanes and self.count >= lanes:
             begin, start = self.several(order.lanes, lanes, begin, end)
