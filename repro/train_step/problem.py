@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from repro.errors import ReproError
 from repro.frontend.imported import Imported, ParameterSlot, Port
+from repro.frontend.limits import check_tensor_size
 from repro.ir.graph import Graph, Value, parameter
 from repro.ir.types import F32, DType, TensorType
 from repro.train_step.losses import Loss
@@ -138,6 +139,8 @@ def problem_of(imported: Imported, options: TrainOptions) -> Problem:
         trained=_trained(imported, options, buffers),
     )
     _check_names(imported, made)
+    for port in made.inputs:
+        check_tensor_size(port.type.shape, port.type.dtype.bytes, node=port.name)
     return made
 
 

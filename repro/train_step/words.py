@@ -102,8 +102,8 @@ def _value(name: str, kind: Any, given: Any) -> Any:
         if "float" in wanted:
             return _float(given)
         if "int" in wanted:
-            return int(given, 0) if isinstance(given, str) else _whole(given)
-    except (KeyError, TypeError, ValueError):
+            return _whole(int(given, 0) if isinstance(given, str) else given)
+    except (KeyError, OverflowError, TypeError, ValueError):
         raise ReproError(f"option {name} has no such value", found=repr(given), expected=_in_words(wanted)) from None
     return str(given)
 
@@ -114,7 +114,7 @@ def _in_words(kind: str) -> str:
         return "true or false"
     if "tuple" in kind:
         return "numbers with commas between them"
-    return "a number" if "float" in kind else "an integer"
+    return "a number" if "float" in kind else "an integer of 64 bits"
 
 
 def _several(given: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -128,6 +128,7 @@ def _float(given: Any) -> float:
 
 
 def _whole(given: Any) -> int:
-    if isinstance(given, bool) or int(given) != given:
+    """An integer that the graph can hold: i64."""
+    if isinstance(given, bool) or int(given) != given or not -(1 << 63) <= given < 1 << 63:
         raise ValueError
     return int(given)

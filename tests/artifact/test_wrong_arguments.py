@@ -69,6 +69,19 @@ def test_a_build(argument: str, given: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("given", [10**30, str(10**30), -(10**30), float("inf"), 1e30], ids=repr)
+@pytest.mark.parametrize("option", ["accumulation", "shards", "total_steps", "warmup_steps", "ignore_index"])
+def test_numbers_of_training_that_no_graph_can_hold(option: str, given: Any, tmp_path: Path) -> None:
+    words: dict[str, Any] = {"loss": "nll", "schedule": "linear", option: given}
+    with pytest.raises(ReproError, match=f"option {option} has no such value"):
+        repro.build(MODEL, tmp_path / "out", bind={"N": 2}, **words)
+
+
+def test_a_rate_beyond_f64(tmp_path: Path) -> None:
+    with pytest.raises(ReproError, match="option learning_rate has no such value"):
+        repro.build(MODEL, tmp_path / "out", bind={"N": 2}, loss="nll", learning_rate=10**400)
+
+
 TRAINING: dict[str, tuple[Any, ...]] = {
     "epochs": (1.5, "2", True), "steps": (1.5, "2"), "batch": (1.5,), "seed": (1.5, "1"), "keep": (1.5, None),
     "evaluate_every": ("1",), "trace_nodes_at": (5, "x", [1.5]), "trace": (5, "\0"), "resume": ("x",),

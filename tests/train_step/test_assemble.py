@@ -284,6 +284,8 @@ def test_the_backward_pass_drops_what_the_forward_pass_does() -> None:
         ({"frozen": ("fc*",)}, "fits no parameter"),
         ({"frozen": ("*",)}, "nothing is left to train"),
         ({"accumulation": 0}, "accumulation is out of range"),
+        ({"accumulation": 10**11}, "a tensor is over the size limit"),
+        ({"shards": 1 << 40}, "a tensor is over the size limit"),
         ({"clip_norm": float("nan")}, "clip_norm is out of range"),
         ({"learning_rate": -1.0}, "learning_rate is out of range"),
     ],
