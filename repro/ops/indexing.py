@@ -10,6 +10,7 @@ import numpy as np
 from repro.ir import index as ix
 from repro.ir.expressions import Expr, apply, const
 from repro.ir.graph import Node, Value
+from repro.ir.scalars import SCALARS
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
 from repro.numerics import numpy_scalars
 from repro.ops.arithmetic import compare, convert_to, div, elementwise, mul, select
@@ -167,8 +168,10 @@ register(
 
 def _scatter_type(attributes: Attributes, types: Types, _: object) -> Types:
     operand, indices, updates = types
-    axes = attributes["axes"]
+    axes, combiner = attributes["axes"], attributes["combiner"]
     _check("scatter", operand, indices, axes)
+    if combiner != "set" and operand.dtype.kind not in SCALARS[combiner].kinds:
+        raise TypeError(f"scatter by {combiner} is not defined on {operand.dtype}")
     window = tuple(operand.shape[axis] for axis in _window_axes(operand.rank, axes))
     if updates != TensorType(operand.dtype, (*indices.shape[:-1], *window)):
         raise TypeError(f"scatter into {operand} at {indices}: updates are {updates}")

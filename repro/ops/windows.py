@@ -62,7 +62,7 @@ def _window_positions(node: Node) -> tuple[Array, Array]:
         hole = _holes(node.attributes, rank)[axis]
         position = place // hole
         present = present & (place % hole == 0) & (position >= 0) & (position < shape[axis])
-        offset = offset + np.clip(position, 0, shape[axis] - 1) * stride
+        offset = offset + np.clip(position, 0, max(shape[axis] - 1, 0)) * stride
         stride *= shape[axis]
     full = (*out, *node["window"])
     return (
@@ -76,7 +76,8 @@ def _window_reference(node: Node, operands: tuple[Array, ...]) -> tuple[Array, .
     if not kind.elements:
         return (np.zeros(kind.shape, kind.dtype.storage),)
     offset, present = _window_positions(node)
-    terms = operands[0].reshape(-1)[offset]
+    flat = operands[0].reshape(-1)
+    terms = flat[offset] if flat.size else np.zeros(offset.shape, flat.dtype)
     result = reduce_reference(node["combiner"], ORDERS[node["order"]], [terms], present)
     if kind.dtype is I64 and node["combiner"].startswith("arg"):
         result = np.take_along_axis(offset, np.asarray(result)[..., None], axis=-1)[..., 0]
@@ -262,6 +263,10 @@ def _window_samples() -> Iterable[Sample]:
         yield Sample(  # windows that lie in the padding
             (TensorType(F32, (2, 4)),),
             lambda v, c=combiner: window_reduce(c, v, (1, 2), (1, 1), (1, 6), (0, 2), (1, 3)),
+        )
+        yield Sample(  # windows over padding alone
+            (TensorType(F32, (2, 0)),),
+            lambda v, c=combiner: window_reduce(c, v, (1, 2), (1, 1), (1, 1), (0, 2), (0, 1)),
         )
 
 

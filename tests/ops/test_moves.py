@@ -22,7 +22,7 @@ from tests.ops.one_node import by_onnxruntime, run_model
 
 X = np.random.default_rng(7).standard_normal((3, 4, 5)).astype(np.float32)
 IMAGE = np.random.default_rng(8).standard_normal((1, 2, 5, 4)).astype(np.float32)
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+BOOLEAN, FLOAT, INT64 = TensorProto.BOOL, TensorProto.FLOAT, TensorProto.INT64
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,7 @@ BAD = [
     (Case("Slice", 13, [X], (i64(0), i64(1), i64(0), i64(0))), "slice does not fit"),
     (Case("TopK", 11, [X], (i64(6),), {}, (FLOAT, INT64)), "k does not fit"),
     (Case("ScatterND", 13, [X, i64(0)[None], X[0][None]], (), {"reduction": "add"}), "not known"),
+    (Case("ScatterND", 18, [X > 0, i64(0)[None], X[0][None] > 0], (), {"reduction": "max"}, (BOOLEAN,)), "not defined"),
     (Case("NonZero", 13, [X], (), {}, (INT64,)), "depends on data"),
     (Case("Range", 11, [], (i64(0)[0], i64(5)[0], i64(0)[0]), {}, (INT64,)), "without an end"),
     (Case("Range", 11, [], (i64(0)[0], i64(2**62)[0], i64(1)[0]), {}, (INT64,)), "size limit"),
