@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +23,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from rich.console import Console
 from rich.table import Table
 
 import repro
 from benchmarks.elementary import HERE, Run, bound, repeated, seconds, single
+from repro import ending
 from repro.ir.expressions import Expr, apply, const
 from repro.ir.program import Program
 from repro.ir.types import F32
 from repro.numerics.elementary import FUNCTIONS
+from repro.tables import console
 
 ROW = 1024
 ELEMENTS, MOST_RUNS = 1 << 22, 64
@@ -115,8 +115,8 @@ def main(arguments: list[str]) -> None:
                 divided,
             ]
             table.add_row(name, str(rows), FUNCTIONS_OF[name], *cells, f"{times.peer:.3f}")
-    Console(width=120).print(table)
+    console().print(table)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ending.run(main)

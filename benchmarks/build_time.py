@@ -23,10 +23,11 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
 import onnx
-from rich.console import Console
 from rich.table import Table
 
+from repro import ending
 from repro.bench.workloads import STEP, WORKLOADS
+from repro.tables import console
 
 _BUILD = """
 import json, sys
@@ -89,16 +90,16 @@ def _median(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.1f}"
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=[n for n, each in WORKLOADS.items() if each.training], default="resnet18")
     parser.add_argument("--targets", default="cpu,gpu,tpu-sim")
     parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     found = measure(options.workload, options.targets, options.rounds)
     title = f"{options.workload}'s training step for {options.targets}, {os.cpu_count()} processors"
-    Console().print(table(found, title))
+    console().print(table(found, title))
 
 
 if __name__ == "__main__":
-    main()
+    ending.run(main)

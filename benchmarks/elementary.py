@@ -17,7 +17,6 @@ import importlib.util
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,10 +28,10 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper
-from rich.console import Console
 from rich.table import Table
 
 from passes.schedule import schedule
+from repro import ending
 from repro.ir.expressions import Axis, Expr, load
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, PARAMETER, Buffer, Call, Program
@@ -41,6 +40,7 @@ from repro.machines import CPUS, Machine
 from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.elementary.value import Value
 from repro.runtime.session import CpuExecutable
+from repro.tables import console
 from repro.targets import cpu
 
 Run = Callable[[], object]
@@ -199,7 +199,7 @@ def show(rows: list[Row], elements: int) -> None:
             cells += [f"{row.times[who]:.3f}", "-" if base is None else f"{row.times[who] / base.times[who]:.2f}"]
         cells += [f"{row.times[who]:.3f}" if who in row.times else "-" for who in peers]
         table.add_row(*cells)
-    Console(width=120).print(table)
+    console().print(table)
 
 
 def main(arguments: list[str]) -> None:
@@ -216,4 +216,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ending.run(main)

@@ -24,20 +24,22 @@ import hashlib
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import gpu_results, gpu_watched
 from benchmarks.gpu_cases import CASES, GPT, Case, Step, gpt_step, resnet_step
 from benchmarks.gpu_device import Cuda, Loaded
 from benchmarks.gpu_results import Results
+from repro import ending
 from repro.bench.workloads.models import gpt_torch
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.machines.devices import DEVICES
+from repro.tables import console
 from repro.targets.gpu import driver
 from repro.targets.gpu.floor import work, work_of_blocks
 from repro.targets.gpu.steps import shapes
@@ -225,7 +227,7 @@ def show(found: Sequence[Mapping[str, Any]], device: str) -> None:
         for each in found:
             if (each["case"] in APART) == apart:
                 table.add_row(*cells(each))
-        Console().print(table)
+        console().print(table)
 
 
 def _milliseconds(part: Mapping[str, Any]) -> str:
@@ -243,7 +245,7 @@ def show_kernels(part: Mapping[str, Any]) -> None:
     table = Table("kernel", "road", "calls", "all calls", title="the step's kernels, one by one")
     for row in part["seconds by kernel"][:16]:
         table.add_row(row["kernel"], row["road"], str(row["calls"]), f"{row['seconds'] * 1e3:.2f} ms")
-    Console().print(table)
+    console().print(table)
 
 
 def run_step(results: Results, device: Cuda, layers: int, rounds: int) -> None:
@@ -295,4 +297,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(gpu_watched.watched("benchmarks.gpu", sys.argv[1:]))
+    ending.run(partial(gpu_watched.watched, "benchmarks.gpu"))

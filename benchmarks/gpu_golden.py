@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import repro
 from benchmarks import gpu_results, gpu_watched
 from benchmarks.gpu_results import Results
 from golden import bless
+from repro import ending
 from repro.artifact.checks import Status
 from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
 from repro.ir.types import Array
@@ -140,4 +142,4 @@ def _said(found: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(gpu_watched.watched("benchmarks.gpu_golden", sys.argv[1:]))
+    ending.run(partial(gpu_watched.watched, "benchmarks.gpu_golden"))

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gpu_cases import CASES, GPT, ODD, Case, convolution_step, gpt_step, resnet_step
+from repro import ending
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Expr, Rarely, apply, const, load
@@ -31,6 +31,7 @@ from repro.machines import SM_80
 from repro.machines.devices import DEVICES, Device
 from repro.numerics.elementary import FUNCTIONS, single
 from repro.numerics.elementary.value import Value
+from repro.tables import console
 from repro.targets.gpu import GpuKernel, blocks, emit, plain
 from repro.targets.gpu.floor import work, work_of_blocks
 from repro.targets.gpu.ptxas import Resources, assemble, installed
@@ -201,7 +202,7 @@ def show(title: str, rows: list[tuple[str, ...]], markdown: bool, columns: tuple
     table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console().print(table)
 
 
 def main(words: list[str]) -> int:
@@ -231,4 +232,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.run(main)

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 from passes import pipeline
+from repro import ending
 from repro.errors import ReproError
 from repro.ir.graph import Graph, argument
 from repro.ir.types import F32, TensorType
@@ -117,11 +118,11 @@ def rows(name: str, python: Path) -> list[str]:
     return lines
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="the simulated TPU beside libtpu's compiler")
     parser.add_argument("--python", type=Path, required=True, help="a Python with jax and libtpu")
     parser.add_argument("--chips", nargs="+", default=list(TOPOLOGIES), choices=list(TOPOLOGIES))
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     sys.stdout.write("| chip | program | simulated | libtpu, bf16 | libtpu, f32 | ratio |\n|---|---|---|---|---|---|\n")
     try:
         for name in options.chips:
@@ -134,4 +135,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.run(main)

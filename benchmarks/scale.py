@@ -20,9 +20,9 @@ from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from repro import ending
 from repro.artifact.build import Request, imported_entries
 from repro.artifact.compiling import compile_programs
 from repro.bench.workloads.models import gpt
@@ -30,6 +30,7 @@ from repro.frontend import load_model
 from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.ir.work import program_operations
+from repro.tables import console
 from repro.targets import registry
 from repro.train_step import training_of
 
@@ -109,14 +110,14 @@ def table(rows: Sequence[Row]) -> Table:
     return made
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", default="2,6,12,24,48")
     parser.add_argument("--width", default="128,256,512,1024")
     parser.add_argument("--narrow", type=int, default=128)
     parser.add_argument("--shallow", type=int, default=2)
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.one:
         layers, width = map(int, options.one.split(","))
         print(json.dumps(asdict(measure(layers, width))))
@@ -124,8 +125,8 @@ def main() -> None:
     sizes = [(int(layers), options.narrow) for layers in options.layers.split(",")]
     sizes += [(options.shallow, int(width)) for width in options.width.split(",")]
     rows = [apart(*size) for size in dict.fromkeys(sizes)]
-    Console().print(table(rows))
+    console().print(table(rows))
 
 
 if __name__ == "__main__":
-    main()
+    ending.run(main)

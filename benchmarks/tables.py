@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
 from benchmarks import zoo_table
+from repro import ending
 from repro.bench.report import ratio_text, share_text
 from repro.bench.suite import Benchmark, Measurement
 from repro.bench.workloads import FORWARD, MODES, STEP, WORKLOADS
@@ -210,4 +210,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.run(main)

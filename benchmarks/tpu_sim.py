@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.tpu_kernels import FURTHER, KERNELS, BoundKernel
 from golden import bless
 from passes import pipeline
+from repro import ending
 from repro.errors import ReproError
 from repro.ir.graph import Graph, argument
 from repro.ir.program import Program
@@ -87,11 +88,15 @@ def _beside_bytes(kernel: BoundKernel, program: Program, at: Chip) -> str:
     return f"{profile.cycles / least:.2f}" + (f" ({profile.cycles / passes:.2f})" if passes > least else "")
 
 
-if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["dots", "chips", "bandwidth"]
+def main(words: list[str]) -> None:
+    wanted = words or ["dots", "chips", "bandwidth"]
     if "bandwidth" in wanted:
         bandwidth()
     for name in ("v5e", "v6e"):
         for what in (dots, chips):
             if what.__name__ in wanted:
                 what(chip(name))
+
+
+if __name__ == "__main__":
+    ending.run(main)

@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 import repro
+from repro import ending
 from repro.arguments import size
 from repro.bench.measuring import peak_resident
+from repro.tables import console
 from repro.training.trace import Detail, TraceWriter
 
 RATE = 1e-3
@@ -222,8 +223,8 @@ def main(words: list[str]) -> None:
     memory = f"{theirs['memory'] / ours['memory']:.2f}"
     table.add_row("PyTorch / repro", f"{times['PyTorch'] / times['repro']:.3f}", memory, f"built in {built:.1f} s")
     table.add_row("traced / repro", f"{times[TRACED] / times['repro']:.3f}", "", "")
-    Console(width=100).print(table)
+    console().print(table)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ending.run(main)

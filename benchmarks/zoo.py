@@ -44,6 +44,7 @@ import onnx
 import repro
 from benchmarks import zoo_table
 from benchmarks.zoo_cases import EXPORTERS, Case, export, labels_of, made, not_parameters, training
+from repro import ending
 from repro.artifact.build import Request, imported_entries
 from repro.audit.environment import host
 from repro.bench.measuring import peak_resident, same_processors
@@ -365,7 +366,7 @@ def record(options: argparse.Namespace) -> None:
     options.record.write_text("".join(json.dumps(line) + "\n" for line in (first, *rows)), encoding="utf-8")
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--exporters", default=",".join(EXPORTERS))
@@ -390,4 +391,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ending.run(main)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import repro
+from repro import ending
 from repro.ir.types import Array
 from repro.numerics.random_bits import philox_words
 from repro.training import checkpoint as checkpoints
@@ -114,4 +114,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.run(main)

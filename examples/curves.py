@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from repro import ending
+
 
 def read(path: Path) -> dict[str, tuple[list[int], list[float]]]:
     """(steps, values) by name: `loss`, and `validation …` for each metric measured."""
@@ -55,4 +57,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.run(main)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import repro
+from repro import ending
 from repro.artifact.build import Request, imported_entries
 from repro.frontend import EntryGraph, load_model
 from repro.train_step import training_of
@@ -79,4 +80,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.run(main)

@@ -17,9 +17,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from proofs import command, pairs, records
+from proofs import pairs, records
 from proofs.exhaustive import CLASSES, Tally, Wrong
 from proofs.workers import Outcome, outcomes
+from repro import ending
 from repro.errors import ReproError
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
 from repro.tables import console, line
@@ -118,4 +119,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    ending.run(main)

@@ -7,19 +7,19 @@ An f32 function ends in one conversion; the value before it is what is measured.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from proofs.native import Elementwise
 from proofs.screens import SCREENS
+from repro import ending
 from repro.ir.expressions import Apply, Expr, Rarely
 from repro.ir.types import F32, F64, Array
 from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.elementary.value import Value, select
+from repro.tables import console
 from repro.targets import cpu
 
 COUNT = 1 << 16
@@ -94,8 +94,8 @@ def main(words: list[str]) -> None:
     for name in parser.parse_args(words).names:
         error, at = measure(name)
         table.add_row(name, f"2^{np.log2(error):.2f}" if error else "0", at.hex())
-    Console().print(table)
+    console().print(table)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ending.run(main)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from proofs import command
 from proofs.native import Elementwise
+from repro import ending
 from repro.errors import ReproError
 from repro.ir.expressions import convert
 from repro.ir.types import F32, F64, DType
@@ -76,4 +76,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    ending.run(main)

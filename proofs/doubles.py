@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from rich.console import Console
 
-from proofs import command, mpfr, records, ulps
+from proofs import mpfr, records, ulps
 from proofs.double_points import families, outside
 from proofs.exhaustive import here, screen_digest
 from proofs.native import Elementwise, elementwise_kernel
 from proofs.points import Draws
 from proofs.screens import SCREENS
+from repro import ending
 from repro.artifact.canonical import hex64
 from repro.ir.expressions import Expr
 from repro.ir.types import F64, Array
@@ -174,4 +175,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    ending.run(main)

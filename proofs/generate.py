@@ -30,6 +30,8 @@ from mpmath import (
     workprec,
 )
 
+from repro import ending
+
 Real = Any
 """An mpf: mpmath carries no types."""
 
@@ -39,6 +41,7 @@ PRECISION = 500
 HEADER = '''"""Constants of the screens: printed by proofs/generate.py, never edited by hand."""
 
 from __future__ import annotations
+from repro import ending
 
 
 def _words(text: str) -> tuple[float, ...]:
@@ -181,9 +184,9 @@ def module_text() -> str:
         return HEADER + "".join("\n" + "\n".join(section()) + "\n" for section in SECTIONS)
 
 
-def main() -> None:
+def main(_: list[str]) -> None:
     sys.stdout.write(module_text())
 
 
 if __name__ == "__main__":
-    main()
+    ending.run(main)

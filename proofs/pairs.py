@@ -22,13 +22,14 @@ from functools import lru_cache, partial
 import numpy as np
 from rich.console import Console
 
-from proofs import command, mpfr, records
+from proofs import mpfr, records
 from proofs.exhaustive import BLOCK, HARD, here, results_of, screen_digest
 from proofs.native import Elementwise, elementwise_kernel
 from proofs.pair_points import CASES, FAMILIES, Pairs
 from proofs.points import Draws
 from proofs.screens import SCREENS
 from proofs.verdict import verdict
+from repro import ending
 from repro.errors import ReproError
 from repro.ir.expressions import Expr
 from repro.ir.types import CANONICAL_NAN, F32, F64, U32, Array
@@ -244,4 +245,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    ending.run(main)

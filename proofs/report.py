@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proofs.records import FOLDER
+from repro import ending
 from repro.ir.expressions import Const, Expr, Load, Rarely, topological
 from repro.ir.types import F32, F64, DType
 from repro.numerics.elementary import BINARY_FUNCTIONS, FUNCTIONS
@@ -100,6 +101,10 @@ def document(old: str) -> str:
     return f"{before}{BEGIN}\n{text()}\n{END}{after}"
 
 
-if __name__ == "__main__":
+def main(_: list[str]) -> None:
     DOCUMENT.write_text(document(DOCUMENT.read_text()))
     sys.stdout.write(f"wrote the tables of {DOCUMENT.name}\n")
+
+
+if __name__ == "__main__":
+    ending.run(main)

@@ -21,10 +21,11 @@ from functools import lru_cache, partial
 import numpy as np
 from rich.console import Console
 
-from proofs import command, records
+from proofs import records
 from proofs.exhaustive import CLASSES, Prover
 from proofs.native import elementwise_kernel
 from proofs.report import counted
+from repro import ending
 from repro.ir.expressions import Expr, Rarely
 from repro.ir.types import F32
 from repro.machines import CPUS, Machine
@@ -162,4 +163,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    ending.run(main)

@@ -1,109 +1,32 @@
-"""The command line: words in, one function of `repro.driver` per command, tables and an exit code out.
-
-Exit codes: 0 good; 1 a mismatch was found; 2 wrong use, unreadable input or a system that refuses; 3 incomplete
-(something required did not run); 4 an internal error of ours, with a file to attach to a report; 130 ended by Ctrl-C
-(`train`: with a checkpoint).
-"""
+"""The command line: words in, one function of `repro.driver` per command, tables and an exit code out (repro.ending;
+`train` ends by Ctrl-C with a checkpoint)."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import errno
-import io
 import json
 import logging
-import os
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
-
-from rich.console import Console
+from typing import Any
 
 from repro import cli_audit, cli_bench, cli_training, cli_tune, driver, tables
 from repro.arguments import command, model_options, model_words, names, threads
-from repro.errors import EXIT_GOOD, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MISMATCH, EXIT_USAGE, ReproError
+from repro.ending import ended
+from repro.errors import EXIT_GOOD, EXIT_MISMATCH
 from repro.progress import DelayedProgress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller
-            setattr(sys, name, io.StringIO())
-    try:
-        code = _run(arguments)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader of our output has gone: nothing is left to say to it
-        _discard(sys.stdout)
-    except OSError as error:
-        _discard(sys.stdout)
-        with contextlib.suppress(OSError):
-            tables.show_error(tables.console(stderr=True), _refused(error))
-    with contextlib.suppress(OSError):
-        sys.stderr.flush()
-        return EXIT_USAGE
-    _discard(sys.stderr)
-    return EXIT_USAGE
+    return ended(_run, sys.argv[1:] if arguments is None else arguments)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    """Run one command; returns the exit code. Raises OSError where output cannot be written."""
-    errors = tables.console(stderr=True)
-    try:
-        options = parser().parse_args(arguments)
-        logging.basicConfig(level=logging.DEBUG if options.debug else logging.WARNING, format="%(name)s: %(message)s")
-        return options.command(options)
-    except ReproError as error:
-        tables.show_error(errors, error)
-        return error.exit_code
-    except KeyboardInterrupt:
-        tables.line(errors, "interrupted")
-        return EXIT_INTERRUPTED
-    except MemoryError as error:
-        next_step = "bind smaller dimensions, build with --memory-budget, or run where there is more"
-        tables.show_error(errors, ReproError("there is too little memory", found=str(error), next=next_step))
-        return EXIT_USAGE
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
-    except Exception as error:  # the last line of defence: no traceback reaches a user
-        if isinstance(error, OSError) and error.errno in _REFUSED:
-            raise
-        return _internal_error(errors, error, arguments)
-
-
-_REFUSED = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-) | {errno.EPIPE, errno.EAGAIN}
-"""What no fault of ours makes a system answer: a disk is full, say, or nobody reads."""
-
-
-def _refused(error: OSError) -> ReproError:
-    where = "" if error.filename is None else f"{error.filename}: "
-    return ReproError("the system refuses what this command needs", found=f"{where}{error.strerror}")
-
-
-def _discard(stream: TextIO) -> None:
-    """What is still to be written goes nowhere, so that the interpreter does not complain of it at its end."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _internal_error(errors: Console, error: Exception, arguments: Sequence[str] | None) -> int:
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    lines = [f"repro {driver.version()}", f"python {sys.version}", f"platform {sys.platform}", f"arguments {words}", ""]
-    report = "\n".join(lines) + "".join(traceback.format_exception(error))
-    tables.line(errors, f"internal error: {type(error).__name__}: {error}", "bold red")
-    with contextlib.suppress(OSError):
-        descriptor, path = tempfile.mkstemp(prefix="repro-error-", suffix=".txt")
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(report)
-        tables.line(errors, f"  this is a fault of repro, not yours; please attach this file to a report: {path}")
-    return EXIT_INTERNAL
+def _run(words: Sequence[str]) -> int:
+    options = parser().parse_args(words)
+    logging.basicConfig(level=logging.DEBUG if options.debug else logging.WARNING, format="%(name)s: %(message)s")
+    return options.command(options)
 
 
 # ── arguments ───────────────────────────────────────────────────────────────────────────────────────
@@ -336,7 +259,3 @@ def cache(options: argparse.Namespace) -> int:
         f"{usage.folder} {verb} {usage.entries} entries, {tables.size(usage.bytes)} of {tables.size(usage.limit)}",
     )
     return EXIT_GOOD
-
-
-if __name__ == "__main__":
-    sys.exit(main())

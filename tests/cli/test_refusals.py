@@ -5,20 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from io import TextIOWrapper
 from pathlib import Path
 
 import pytest
 
-import repro
-from repro import __main__ as entry
+from benchmarks import tables
+from examples import digits
+from proofs import __main__ as proofs
+from proofs import conversions
 from repro import cli, driver
 from repro.artifact import files
 from repro.artifact.cache import key
 from repro.artifact.layout import write
+from repro.ending import Command, ended
 from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE, ReproError
 from tests.artifact.sample import sample_artifact
 
@@ -79,21 +82,56 @@ def test_what_runs_out_is_no_fault_of_ours(error: Exception, monkeypatch: pytest
     assert capsys.readouterr().err.startswith("error: the")
 
 
-class _Stopping:
-    """Ctrl-C as the command line is loaded."""
+_STOPPED = """
+import signal, sys
+from repro.__main__ import main
 
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        if name == "repro.cli":
-            raise KeyboardInterrupt
-        return None
+class Stopping:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Stopping())
+main()
+"""
 
 
-def test_an_interrupt_while_the_command_line_is_loaded(monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.setattr(sys, "meta_path", [_Stopping(), *sys.meta_path])
-    monkeypatch.delitem(sys.modules, "repro.cli")
-    monkeypatch.delattr(repro, "cli")
-    assert entry.main() == EXIT_INTERRUPTED
-    assert capsys.readouterr().err == "interrupted\n"
+@pytest.mark.parametrize("module", ["repro.cli", "numpy", "onnx"])
+def test_an_interrupt_while_the_command_line_is_loaded(module: str):
+    """No library may forget it, or end the process by it in its own way."""
+    done = subprocess.run([sys.executable, "-c", _STOPPED.format(module=module)], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, b"", b"interrupted\n")
+
+
+def test_an_interrupt_behind_that_is_pythons_again():
+    run = "import signal, sys; from repro.__main__ import main; sys.argv[1:] = ['--version']; main(); "
+    told = "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    assert subprocess.check_output([sys.executable, "-c", run + told]).endswith(b"True\n")
+
+
+@pytest.mark.parametrize(
+    "command", [proofs.main, conversions.main, tables.main, digits.main], ids=lambda c: c.__module__
+)
+def test_commands_beside_the_package_whose_reader_has_gone(command: Command, monkeypatch: pytest.MonkeyPatch, capsys):
+    back, to = os.pipe()
+    os.close(back)
+    with TextIOWrapper(os.fdopen(to, "wb")) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert ended(command, ["--help"]) == EXIT_USAGE
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("raised", "code", "told"), [
+    (SystemExit(), EXIT_GOOD, ""), (SystemExit(3), 3, ""), (SystemExit("why"), EXIT_USAGE, "why\n"),
+    (KeyboardInterrupt(), EXIT_INTERRUPTED, "interrupted\n"), (ReproError("wrong", exit_code=1), 1, "error: wrong\n"),
+])  # fmt: skip
+def test_how_a_command_ends(raised: BaseException, code: int, told: str, capsys):
+    def command(words: Sequence[str]) -> None:
+        assert words == ["a", "b"]
+        raise raised
+
+    assert ended(command, ("a", "b")) == code
+    assert capsys.readouterr().err == told
 
 
 def test_a_cache_that_cannot_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):

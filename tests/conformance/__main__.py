@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from repro import ending
 from tests.conformance.runner import cases, cases_of, expected_failure, run_case
 
 
@@ -22,4 +21,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.run(main)

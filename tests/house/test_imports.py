@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.training", "repro.audit", "repro.tuning"}),
     frozenset({"repro.driver", "repro.driver_audit", "repro.driver_training", "repro.driver_tune"}),
     frozenset({"repro"}),
-    frozenset({"repro.bench", "repro.arguments", "repro.progress", "repro.tables", "proofs"}),
+    frozenset({"repro.bench", "repro.arguments", "repro.ending", "repro.progress", "repro.tables", "proofs"}),
     frozenset({"repro.cli_audit", "repro.cli_training", "repro.cli_bench", "repro.cli_tune", "repro.cli"}),
     frozenset({"repro.__main__"}),
 )

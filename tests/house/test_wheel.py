@@ -69,5 +69,5 @@ def test_installed_elsewhere_it_builds_and_verifies(wheel: Path, tmp_path: Path)
 
     where = python("-c", "import repro, passes, manifests; print(repro.__file__, passes.__file__, manifests.__file__)")
     assert all(Path(path).is_relative_to(site) for path in where.split())
-    python("-m", "repro.cli", "build", "m.onnx", "--bind", "N=2")
-    assert "checks passed" in python("-m", "repro.cli", "verify", "m.repro/artifact.json")
+    python("-m", "repro", "build", "m.onnx", "--bind", "N=2")
+    assert "checks passed" in python("-m", "repro", "verify", "m.repro/artifact.json")

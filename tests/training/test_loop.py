@@ -161,7 +161,7 @@ def test_two_runs_do_not_share_a_folder(train: Train):
 def command(artifact: Path, samples: Path, folder: Path, target: str, steps: int) -> list[str]:
     where = ["--checkpoint", str(folder), "--trace", str(folder) + ".trace", "--target", target, "--threads", "1"]
     often = ["--checkpoint-every", "2", "--keep", "2", "--resume", "--steps", str(steps)]
-    return [sys.executable, "-m", "repro.cli", "train", str(artifact), "--data", str(samples), *where, *often]
+    return [sys.executable, "-m", "repro", "train", str(artifact), "--data", str(samples), *where, *often]
 
 
 def wait_for(folder: Path, step: int, process: subprocess.Popen[bytes]) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH, ReproError
+from repro import ending
+from repro.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_MISMATCH
 from repro.machines import CPUS, X86_64_V4, Machine
 from repro.targets.cpu import best_machine
 from tools.avx512 import computer, linking
@@ -91,7 +92,4 @@ def _report(jobs: Sequence[Job], printed: str, machine: Machine) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ReproError as error:
-        sys.exit(str(error))
+    ending.run(main)

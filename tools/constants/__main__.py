@@ -11,6 +11,7 @@ from pathlib import Path
 from mpmath import workprec
 
 import tools.constants
+from repro import ending
 
 ROOT = Path(__file__).resolve().parents[2]
 PRECISION = 300
@@ -49,4 +50,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.run(main)
