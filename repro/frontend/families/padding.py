@@ -28,7 +28,8 @@ def pad_all_axes(ctx: NodeContext, data: Value, _: Value, value: Value | None = 
 
 @onnx_op("Pad", since=18, moves=True)
 def pad_axes(ctx: NodeContext, data: Value, _: Value, value: Value | None = None, axes: Value | None = None) -> Value:
-    """Amounts before and after each axis, negative ones crop; as many modes as the opset has (wrap: 19)."""
+    """Amounts before and after each axis, negative ones crop. `wrap` is opset 19's by the standard, but PyTorch writes
+    it before."""
     if axes is None:
         return _padded(ctx, data, ctx.static_ints(1), value)
     chosen, amounts = ctx.axes(ctx.static_ints(3), data.rank), ctx.static_ints(1)
@@ -41,9 +42,9 @@ def pad_axes(ctx: NodeContext, data: Value, _: Value, value: Value | None = None
 
 
 def _padded(ctx: NodeContext, data: Value, amounts: Sequence[int], value: Value | None) -> Value:
-    mode = ctx.attr_str("mode", "constant")
-    if mode not in _MODES or (mode == "wrap" and ctx.opset < 19):
-        raise ctx.error("'mode' is not known", mode, ", ".join(_MODES))
+    mode, known = ctx.attr_str("mode", "constant"), _MODES if ctx.opset >= 18 else _MODES[:-1]
+    if mode not in known:
+        raise ctx.error("'mode' is not known", mode, ", ".join(known))
     if len(amounts) != 2 * data.rank:
         raise ctx.error("pads do not fit", f"{list(amounts)} for {data.type}", f"{2 * data.rank} numbers")
     low, high = amounts[: data.rank], amounts[data.rank :]

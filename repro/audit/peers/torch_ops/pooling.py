@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
-from repro.audit.peers.torch_ops.call import Call, op, require
+from repro.audit.peers.torch_ops.call import Call, integers, op, require
 
 MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 AVERAGE_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -116,3 +116,11 @@ def lp_pool(call: Call, x: Tensor) -> Tensor:
     if x.dim() == 3:
         return F.lp_pool1d(positive, p, w.kernel[0], w.strides[0])
     return F.lp_pool2d(positive, p, (w.kernel[0], w.kernel[1]), (w.strides[0], w.strides[1]))
+
+
+@op("Col2Im")
+def fold(call: Call, x: Tensor, image: Tensor, kernel: Tensor) -> Tensor:
+    extents = tuple(integers(image))
+    w = windows(call, extents, integers(kernel))
+    require(len(extents) == 2 and w.symmetric, "other than two spatial axes, padded alike on both sides")
+    return F.fold(x, extents, w.kernel, w.dilations, w.before, w.strides)
