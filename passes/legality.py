@@ -40,6 +40,8 @@ def refusal(kernel: Kernel, schedule: Schedule) -> str | None:
         return f"inner axes {schedule.inner}"
     if list(schedule.inner) != sorted(set(schedule.inner)):
         return f"inner axes {schedule.inner}, not in ascending order"
+    if schedule.order and sorted(schedule.order) != [place for place in parallel if place != axis]:
+        return f"items in the order of the axes {schedule.order}"
     if not 0 <= schedule.sweep <= MOST_ROWS or (schedule.sweep and not can_sweep(kernel, schedule)):
         return f"a sweep of {schedule.sweep} rows"
     return None
@@ -85,8 +87,8 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
             return "a window for a kernel that reads none"
     elif not can_tile(kernel):
         return "register tiles for a kernel that is no contraction"
-    if (schedule.vector_axis, schedule.block, schedule.inner, schedule.sweep) != (None, 1, (), 0):
-        return "register tiles beside a vector axis, a block, inner axes or a sweep"
+    if (schedule.vector_axis, schedule.block, schedule.inner, schedule.sweep, schedule.order) != (None, 1, (), 0, ()):
+        return "register tiles beside a vector axis, a block, inner axes, an order of axes or a sweep"
     if schedule.vector_width < 2 or not _is_width(schedule.vector_width):
         return f"register tiles of {schedule.vector_width} lanes"
     if min(tile.rows, tile.vectors) < 1 or tile.rows * tile.vectors > MOST_ACCUMULATORS:

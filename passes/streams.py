@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Apply, Axis, Load, Reduce
-from repro.ir.loops import Kernel
+from repro.ir.loops import Kernel, Store
 from repro.machines import Machine
 
 STREAMED_BYTES = 32 << 20
@@ -23,15 +25,48 @@ def streamed(kernel: Kernel, machine: Machine) -> bool:
     return bool(machine.fence) and once and _bytes(kernel) >= STREAMED_BYTES
 
 
-def far(kernel: Kernel, axis: Axis, machine: Machine) -> frozenset[Load]:
-    """Loads along the axis of what comes from memory and goes on where the axis ends: hardware fetches less far ahead
-    than memory is away. Reductions ask for their own."""
+def far(kernel: Kernel, axes: Sequence[Axis], machine: Machine) -> frozenset[Load]:
+    """Loads of what comes from memory, and lies there as the axes run: hardware fetches less far ahead than memory is
+    away. Reductions ask for their own."""
     if not streamed(kernel, machine) or any(isinstance(expr, Reduce) for expr in kernel.expressions):
         return frozenset()
-    in_order = ix.linear(kernel.axes, [each.extent for each in kernel.axes])
-    loads = [expr for expr in kernel.expressions if isinstance(expr, Load) and expr.when is None]
-    large = [expr for expr in loads if kernel.buffers[expr.buffer].nbytes > machine.l2_bytes]
-    return frozenset(expr for expr in large if expr.offset is in_order and kernel.axes[-1] is axis)
+    in_order = ix.linear(axes, [each.extent for each in axes])
+    return frozenset(expr for expr in _from_memory(kernel, machine) if expr.offset is in_order and expr.when is None)
+
+
+def item_order(kernel: Kernel, machine: Machine, position: int) -> tuple[int, ...]:
+    """The order of axes for a schedule's items beside a vector axis: that in which all that is read lies in memory, if
+    there is one and stores go past the caches in whole lines. Those wait for nobody, wherever they go, while reads that
+    go from page to page are not fetched ahead (heads of 64: 0.75 ms in this order, 1.28 in that of the stores, Zen 5).
+    """
+    axis, loads = kernel.axes[position], _from_memory(kernel, machine)
+    if not streamed(kernel, machine) or any(isinstance(expr, Reduce) for expr in kernel.expressions):
+        return ()
+    lines = all(_in_lines(store, axis, kernel.buffers[store.buffer].dtype.bytes) for store in kernel.stores)
+    beside = all(ix.coefficient(each.offset, axis) == 1 for each in loads)
+    orders = {lying(each, kernel, position) for each in loads}
+    return orders.pop() if lines and beside and len(orders) == 1 else ()
+
+
+def lying(load: Load, kernel: Kernel, position: int) -> tuple[int, ...]:
+    """The parallel axes beside one, in the order in which what is read lies in memory; empty where it is the kernel's,
+    or none."""
+    others = [n for n in range(kernel.serial, len(kernel.axes)) if n != position]
+    strides = {n: ix.coefficient(load.offset, kernel.axes[n]) or 0 for n in others}
+    found = tuple(sorted(others, key=lambda n: -strides[n]))
+    return found if all(strides.values()) and found != tuple(others) else ()
+
+
+def _from_memory(kernel: Kernel, machine: Machine) -> list[Load]:
+    loads = [expr for expr in kernel.expressions if isinstance(expr, Load)]
+    return [expr for expr in loads if kernel.buffers[expr.buffer].nbytes > machine.l2_bytes]
+
+
+def _in_lines(store: Store, axis: Axis, size: int) -> bool:
+    """Whether it writes runs of whole lines along the axis."""
+    lines = LINE_BYTES // size
+    rows = ix.add(store.offset, ix.scale(axis, -1))
+    return axis.extent % lines == 0 and ix.coefficient(store.offset, axis) == 1 and ix.divisible(rows, lines)
 
 
 def burst(kernel: Kernel, axis: Axis, machine: Machine) -> int:

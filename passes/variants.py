@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from passes.legality import refusal
 from passes.schedule import FORMS, blocks, sizes
+from passes.streams import lying
 from passes.vectors import along, axis_cost, choose
 from passes.windows import any_window
 from repro.ir.contraction import Contraction, find
+from repro.ir.expressions import Load
 from repro.ir.loops import Kernel
 from repro.ir.schedule import COLUMNS, ContractionTile, Schedule
 from repro.ir.work import operations
@@ -163,9 +165,30 @@ def inner_axes(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator
             yield replace(schedule, inner=tuple(others[first:]))
 
 
+def order(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    """Items in the order of the kernel's axes, or in one in which something that is read lies in memory."""
+    if schedule.tile is None and schedule.vector_axis is not None:
+        yield replace(schedule, order=())
+        for each in kernel.expressions:
+            if isinstance(each, Load):
+                yield replace(schedule, order=lying(each, kernel, schedule.vector_axis))
+
+
 DIMENSIONS: dict[str, Dimension] = {
     each.__name__.replace("_", " "): each
-    for each in (packing, block_rows, block_columns, register_tile, turn, vector_axis, lanes, item, inner_axes, sweep)
+    for each in (
+        packing,
+        block_rows,
+        block_columns,
+        register_tile,
+        turn,
+        vector_axis,
+        lanes,
+        item,
+        inner_axes,
+        order,
+        sweep,
+    )
 }
 """In the order in which they are tried: what moves the most data first."""
 

@@ -6,11 +6,11 @@ Costs are integers: instructions in 1/64, over the whole kernel. They only need 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from passes.phases import phases
-from passes.streams import burst
+from passes.streams import burst, item_order
 from passes.sweeps import sweep
 from repro.ir import index as ix
 from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, Reduce
@@ -68,7 +68,8 @@ def along(kernel: Kernel, machine: Machine, position: int | None) -> Schedule:
         apart = phases(kernel, axis)
         while apart is not None and width < apart.count * machine.lanes(32) and 2 * width <= axis.extent:
             width *= 2
-    return _cut(kernel, position, width)
+    order = () if position is None else item_order(kernel, machine, position)
+    return replace(_cut(kernel, position, width), order=order)
 
 
 def _long(kernel: Kernel, axis: Axis) -> bool:

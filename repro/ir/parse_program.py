@@ -102,14 +102,14 @@ def parse_schedule(text: str) -> Schedule:
     if names[:3] != ["axis", "width", "block"]:
         raise ValueError(f"not a schedule: {text!r}")
     axis = None if values[0] == "-" else int(values[0])
-    inner: tuple[int, ...] = ()
-    if names[3:4] == ["inner"]:
-        inner = tuple(int(word) for word in values[3].split(","))
-        del names[3], values[3]
-    sweep = 0
-    if names[3:4] == ["sweep"]:
-        sweep = int(values[3])
-        del names[3], values[3]
+    options = dict[str, str]()
+    for name in ("inner", "sweep", "order"):
+        if names[3:4] == [name]:
+            options[name] = values[3]
+            del names[3], values[3]
+    inner, order = (
+        tuple(int(word) for word in options[name].split(",")) if name in options else () for name in ("inner", "order")
+    )
     tile = None
     if len(names) > 3:
         flags = dict(zip(names[6:], values[6:], strict=True))
@@ -125,4 +125,4 @@ def parse_schedule(text: str) -> Schedule:
         (rows, vectors), (block_m, block_n) = (value.split("x") for value in values[3:5])
         sizes = (int(rows), int(vectors), int(block_m), int(block_n), int(values[5]))
         tile = ContractionTile(*sizes, *(name in flags for name in known), lanes=lanes)
-    return Schedule(axis, int(values[1]), int(values[2]), tile, inner, sweep)
+    return Schedule(axis, int(values[1]), int(values[2]), tile, inner, int(options.get("sweep", 0)), order)

@@ -52,7 +52,8 @@ class Schedule:
     every other parallel axis make one work item; items are what threads share out. Axes that the kernel's
     serial loops tie together are inner whatever a schedule says. `tile` is given for a contraction instead.
     With `sweep`, sums along rows are computed for all columns of a block together, so many rows of each lane of their
-    order at a time (passes/sweeps.py).
+    order at a time (passes/sweeps.py). `order` has the parallel axes but the vector axis in the order in which items
+    number them, the outermost first, where it is not the kernel's.
     """
 
     vector_axis: int | None
@@ -61,6 +62,7 @@ class Schedule:
     tile: ContractionTile | None = None
     inner: tuple[int, ...] = ()
     sweep: int = 0
+    order: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -71,6 +73,8 @@ class Schedule:
             head += f" inner={','.join(map(str, self.inner))}"
         if self.sweep:
             head += f" sweep={self.sweep}"
+        if self.order:
+            head += f" order={','.join(map(str, self.order))}"
         if self.tile is None:
             return head
         t = self.tile

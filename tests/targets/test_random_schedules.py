@@ -84,7 +84,8 @@ def schedules(draw: st.DrawFn, kernel: Kernel) -> Schedule:
     inner = (
         draw(st.sets(st.sampled_from([axis for axis in parallel if axis != vector]))) if len(parallel) > 1 else set()
     )
-    made = Schedule(vector, width, block, None, tuple(sorted(inner)))
+    order = draw(st.permutations([axis for axis in parallel if axis != vector]))
+    made = Schedule(vector, width, block, None, tuple(sorted(inner)), order=tuple(order))
     swept = replace(made, sweep=draw(st.sampled_from([1, 2, 8])))
     return swept if refusal(kernel, swept) is None else made
 

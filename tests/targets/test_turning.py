@@ -17,6 +17,7 @@ from repro.ir.types import F32, F64, I32, TensorType
 from repro.machines import Machine
 from repro.ops import add, slice_, transpose
 from repro.ops.record import evaluate
+from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.meetings import rows_of
 from repro.targets.llvm.turning import crossed
 from tests.targets.native import HERE, executable
@@ -30,6 +31,7 @@ def _sum_of_both(x: Value) -> Value:
 
 CASES: dict[str, tuple[TensorType, Build]] = {
     "whole squares": (TensorType(F32, (64, 128)), lambda x: transpose(x, (1, 0))),
+    "long lines": (TensorType(F32, (32, 600)), lambda x: transpose(x, (1, 0))),
     "ends reach back": (TensorType(F32, (83, 139)), lambda x: transpose(x, (1, 0))),
     "one square": (TensorType(F32, (16, 8)), lambda x: transpose(x, (1, 0))),
     "integers in batches": (TensorType(I32, (3, 70, 21)), lambda x: transpose(x, (0, 2, 1))),
@@ -63,11 +65,14 @@ def test_squares_give_the_references_bits(name: str, machine: Machine, threads: 
 
 
 @pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
-def test_squares_are_written_past_the_caches(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["whole squares", "long lines", "ends reach back"])
+def test_squares_are_written_past_the_caches(name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "STREAMED_BYTES", 1)
-    graph, program = _kernel("whole squares")
+    graph, program = _kernel(name)
     chosen = schedule(program.kernels[0], machine)
-    given = np.arange(64 * 128, dtype=np.float32).reshape(64, 128)
+    assert ("llvm.prefetch" in kernels.emit(program.kernels[0], chosen, machine)) == (machine.fence != "")
+    kind = graph.arguments[0]
+    given = np.arange(kind.elements, dtype=np.float32).reshape(kind.shape)
     runner = executable(program, machine, [chosen])
     [found] = runner.run([given])
     runner.close()

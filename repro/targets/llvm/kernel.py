@@ -100,7 +100,8 @@ class Grid:
         apart = independent_axes(kernel)
         self.vector = None if schedule.vector_axis is None else kernel.axes[schedule.vector_axis]
         within = frozenset(kernel.axes[position] for position in schedule.inner)
-        others = [axis for axis in kernel.axes[kernel.serial :] if axis is not self.vector]
+        parallel = [kernel.axes[place] for place in schedule.order] or kernel.axes[kernel.serial :]
+        others = [axis for axis in parallel if axis is not self.vector]
         self.outer = [axis for axis in others if axis in apart and axis not in within]
         self.inner = [axis for axis in others if axis not in self.outer]
         extent = 1 if self.vector is None else self.vector.extent
@@ -152,7 +153,7 @@ class Items:
             )
         self.streamed = streamed(kernel, body.machine)
         if self.grid.vector is not None and self.grid.across is None:
-            body.far = far(kernel, self.grid.vector, body.machine)
+            body.far = far(kernel, [*self.grid.outer, *self.grid.inner, self.grid.vector], body.machine)
 
     def _phases(self) -> Phases | None:
         """The remainders of the vector axis, where each has a vector in every vector of the schedule's."""
@@ -224,10 +225,10 @@ class Items:
 
     def item(self, number: Val, top: Scope) -> None:
         f, grid = self.f, self.grid
-        block = _rem(f, number, grid.blocks)
         if grid.across is not None:
-            self._squares(block, _quotient(f, number, grid.blocks), grid.across, top)
+            self._squares(number, grid.across, top)
             return
+        block = _rem(f, number, grid.blocks)
         loops = [*self.kernel.axes[: self.kernel.serial], *grid.inner]
 
         def inside(level: Scope, _: list[Val]) -> Sequence[Val]:
@@ -236,12 +237,15 @@ class Items:
 
         self.body.nest(loops, self.at_outer(_quotient(f, number, grid.blocks), top), self.roots, (), inside)
 
-    def _squares(self, block: Val, rest: Val, across: Axis, top: Scope) -> None:
-        assert self.grid.vector is not None
-        scope = self.at_outer(_quotient(self.f, rest, self.grid.rows), top)
+    def _squares(self, number: Val, across: Axis, top: Scope) -> None:
+        """Items that follow each other go on with the lines that are read."""
+        f, grid = self.f, self.grid
+        assert grid.vector is not None
+        rest = _quotient(f, number, grid.rows)
+        scope = self.at_outer(_quotient(f, rest, grid.blocks), top)
         self.body.hoist(self.roots, scope)
-        squares = Squares(self.body, self.kernel, self.grid.vector, across)
-        squares.emit(block, _rem(self.f, rest, self.grid.rows), scope, self.stores)
+        squares = Squares(self.body, self.kernel, grid.vector, across, self.streamed)
+        squares.emit(_rem(f, rest, grid.blocks), _rem(f, number, grid.rows), scope, self.stores)
 
     def at_outer(self, rest: Val, top: Scope) -> Scope:
         """The scope of one iteration of the outer axes, by its number."""
@@ -292,6 +296,9 @@ class Items:
         even = axis.extent % width == 0 and size % width == 0
         if self.phases is not None:
             self._along_phases(self.phases, begin, end, scope)
+            return
+        if (begin, end) == (integer(0), integer(width)):
+            self.lanes(begin, scope)  # LLVM would move the store of such a loop behind it, and forget how it writes
             return
         if width > 1 and axis.extent >= width and (even or self.repeatable):
             last = integer(axis.extent - width)

@@ -1,12 +1,14 @@
 """Elementwise kernels that read along another axis than they write: squares of elements are turned in registers.
 
 An item is a block of both axes, whose lines of memory stay in the first-level cache until all of their elements were
-taken. In it, `RUN` vectors of `SIDE` elements are read as they lie, turned, and stored as `SIDE` runs of a whole line.
+taken. In it, `RUN` vectors of `SIDE` elements, or of `RUN` where registers are as wide, are read as they lie, turned,
+and stored as so many runs of a whole line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
@@ -15,6 +17,7 @@ from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
+from repro.targets.llvm.memory import FAR_BYTES
 from repro.targets.llvm.packing import turned
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
@@ -61,24 +64,26 @@ def _across(kernel: Kernel, read: Axis, written: Axis) -> list[Load]:
 class Squares:
     """The code of one item, a block of the axis that is written (`along`) and of the one that is read (`across`)."""
 
-    def __init__(self, body: Body, kernel: Kernel, along: Axis, across: Axis) -> None:
-        self.body, self.f, self.along, self.across = body, body.f, along, across
+    def __init__(self, body: Body, kernel: Kernel, along: Axis, across: Axis, ahead: bool) -> None:
+        """`ahead`: whether lines come from memory, and are asked for beforehand."""
+        self.body, self.f, self.along, self.across, self.ahead = body, body.f, along, across, ahead
         self.loads = _across(kernel, across, along)
+        self.side = RUN if min(body.machine.lanes(32), across.extent) >= RUN else SIDE
 
     def emit(self, block: Val, row: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
         """`stores` writes the results in the lanes of a scope. Squares at the ends reach back over their neighbours."""
 
         def strip(at: Val, _: list[Val]) -> Sequence[Val]:
-            first = scalars.least(self.f, at, integer(self.along.extent - RUN))
+            begin = scalars.least(self.f, at, integer(self.across.extent - self.side))
 
-            def square(begin: Val, _: list[Val]) -> Sequence[Val]:
-                self._square(first, scalars.least(self.f, begin, integer(self.across.extent - SIDE)), scope, stores)
+            def square(at: Val, _: list[Val]) -> Sequence[Val]:
+                self._square(scalars.least(self.f, at, integer(self.along.extent - RUN)), begin, scope, stores)
                 return ()
 
-            self._loop(row, self.across, SIDE, square)
+            self._loop(block, self.along, RUN, square)
             return ()
 
-        self._loop(block, self.along, RUN, strip)
+        self._loop(row, self.across, self.side, strip)
 
     def _loop(self, block: Val, axis: Axis, step: int, inside: Callable[[Val, list[Val]], Sequence[Val]]) -> None:
         begin = self.f.scaled(block, NEAR)
@@ -86,23 +91,36 @@ class Squares:
         self.f.loop(begin, end, step, (), inside)
 
     def _square(self, first: Val, begin: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
-        f = self.f
-        columns = f.add(f.splat(begin, SIDE), f.lanes(SIDE))
+        f, side = self.f, self.side
+        columns = f.add(f.splat(begin, side), f.lanes(side))
         read: list[Scope] = []
         for number in range(RUN):
             line = Scope(scope, {self.along: f.add(first, integer(number))})
-            read.append(Scope(line, {self.across: columns}, SIDE, ((self.across,), begin)))
-        found = {load: self._turned([self.body.value(load, each) for each in read]) for load in self.loads}
+            read.append(Scope(line, {self.across: columns}, side, ((self.across,), begin)))
+        found = {load: self._turned([self._line(load, each) for each in read]) for load in self.loads}
         lanes = f.add(f.splat(first, RUN), f.lanes(RUN))
-        for number in range(SIDE):
+        for number in range(side):
             line = Scope(scope, {self.across: f.add(begin, integer(number))})
             known: dict[Expr, Val] = {load: values[number] for load, values in found.items()}
             stores(Scope(line, {self.along: lanes}, RUN, ((self.along,), first), None, known))
 
+    def _line(self, load: Load, scope: Scope) -> Val:
+        start = self.body.run_start(load.offset, scope)
+        if self.ahead and start is not None:
+            self.body.fetch(load.buffer, self.f.add(start, integer(self._later(load))))
+        return self.body.value(load, scope)
+
+    def _later(self, load: Load) -> int:
+        """Elements from a line to what is asked for with it: later in the line, or of a short one the next block's."""
+        columns = FAR_BYTES // RUN // load.dtype.bytes
+        if self.across.extent >= 2 * columns:
+            return columns
+        return NEAR * (ix.coefficient(load.offset, self.along) or 0)
+
     def _turned(self, rows: list[Val]) -> list[Val]:
-        """`SIDE` columns of `RUN` elements."""
-        parts = [turned(self.f, rows[at : at + SIDE]) for at in range(0, RUN, SIDE)]
-        return [_joined(self.f, *pair) for pair in zip(*parts, strict=True)]
+        """As many columns as a square's side, of `RUN` elements."""
+        parts = [turned(self.f, rows[at : at + self.side]) for at in range(0, RUN, self.side)]
+        return [reduce(partial(_joined, self.f), column) for column in zip(*parts, strict=True)]
 
 
 def _joined(f: Function, a: Val, b: Val) -> Val:
