@@ -107,11 +107,11 @@ def _named(name: str, argument: Expr) -> Expr:
 
 
 def executable(program: Program, machine: Machine) -> CpuExecutable:
-    """The program for one thread, by the cost model's schedules."""
+    """The program for one thread, the caller's own, by the cost model's schedules."""
     chosen = [schedule(kernel, machine) for kernel in program.kernels]
     objects = [cpu.compile_kernel(k.text, each, machine) for k, each in zip(program.kernels, chosen, strict=True)]
     objects.append(cpu.compile_program(program, chosen, machine))
-    return CpuExecutable(program, cpu.load(objects), cpu.scratch_bytes(program, chosen), 1)
+    return CpuExecutable(program, cpu.load(objects), cpu.scratch_bytes(program, chosen), 1, instructions=0)
 
 
 def numpy_call(name: str, x: Array) -> Run | None:
