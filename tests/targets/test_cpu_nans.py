@@ -18,7 +18,7 @@ EDGES = [0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FA
 
 
 @pytest.mark.parametrize("machine", CPUS.values(), ids=CPUS)
-@pytest.mark.parametrize("lanes", [1, 8, 16])
+@pytest.mark.parametrize("lanes", [1, 8, 16, 32, 64])
 def test_only_nans_change(machine: Machine, lanes: int) -> None:
     """Quiet and signalling ones of both signs become one; the numbers beside them keep their bits."""
     if machine not in HERE:
@@ -29,6 +29,26 @@ def test_only_nans_change(machine: Machine, lanes: int) -> None:
     arrays = [given.view(np.float32), np.zeros(64, np.float32)]
     found = run_kernel(KERNEL, arrays, machine, Schedule(0, lanes, 64))[1]
     np.testing.assert_array_equal(found.view(np.uint32), wanted)
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=CPUS)
+@pytest.mark.parametrize("place", [0, 15, 16, 31, 33, 50, 63])
+def test_one_among_several_registers_is_found(machine: Machine, place: int) -> None:
+    if machine not in HERE:
+        pytest.skip("this host does not run it")
+    given = np.linspace(-3, 3, 64, dtype=np.float32)
+    wanted = given.copy().view(np.uint32)
+    given.view(np.uint32)[place], wanted[place] = 0xFFC12345, CANONICAL_NAN[F32]
+    found = run_kernel(KERNEL, [given, np.zeros(64, np.float32)], machine, Schedule(0, 64, 64))[1]
+    np.testing.assert_array_equal(found.view(np.uint32), wanted)
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=CPUS)
+def test_several_registers_are_asked_at_once(machine: Machine) -> None:
+    """A comparison for each two of them, and one where there was a NaN; AArch64 has none for two."""
+    width = 4 * machine.lanes(32)
+    text = kernels.emit(KERNEL, Schedule(0, width, 64), machine)
+    assert text.count("fcmp uno") == (1 if machine.ordered_extremes else 2 + 1)
 
 
 @pytest.mark.parametrize("machine", CPUS.values(), ids=CPUS)

@@ -14,7 +14,7 @@ from repro.errors import InternalError
 from repro.ir import index as ix
 from repro.ir.expressions import Affine, Apply, Axis, Const, Expr, IndexOp, Load, Lookup, Rarely, Reduce, Scalar
 from repro.ir.loops import Kernel
-from repro.ir.types import I32, I64
+from repro.ir.types import F32, I32, I64
 from repro.machines import Machine
 from repro.numerics import narrow_loops
 from repro.targets.llvm import halves, nans, scalars, tables
@@ -61,8 +61,14 @@ class Body(Memory):
             elif isinstance(expr, Apply):
                 if expr is not root:
                     stack.append((expr, True))
-                operands = (self.roads[expr].operand,) if expr in self.roads else expr.children
-                stack.extend((child, False) for child in reversed(operands) if isinstance(child, Apply))
+                stack.extend((child, False) for child in reversed(self._operands(expr)) if isinstance(child, Apply))
+
+    def _operands(self, expr: Apply) -> Sequence[Expr]:
+        """What an operation's code is made from."""
+        if expr in self.roads:
+            return (self.roads[expr].operand,)
+        value = nans.behind(expr)
+        return expr.children if value is None else (value,)
 
     def hoist(self, roots: Iterable[Expr], scope: Scope) -> None:
         """Compute now every largest part of the roots that the scope's axes decide."""
@@ -156,6 +162,11 @@ class Body(Memory):
             return halves.converted(self.f, self.value(expr.children[0], scope))
         if narrow_loops.is_narrow(expr):
             return self.value(narrow_loops.legalise(expr, expr.children[0]), scope)
+        value = nans.behind(expr)
+        if value is not None:
+            found = self.value(value, scope)
+            if nans.together(self.machine, found.width):
+                return nans.made_one(self.f, found, self.machine.lanes(F32.bits))
         tested = nans.operand(expr)
         if tested is not None:
             return nans.test(self.f, self.value(tested, scope))

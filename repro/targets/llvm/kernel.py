@@ -218,7 +218,7 @@ class Items:
         def reads(slot: Val) -> None:
             self.kept_at = slot
 
-        elements = Elements(extent, 0 if apart else lanes, self.lanes, rest, reads)
+        elements = Elements(extent, 0 if apart else lanes, self.vectors, rest, reads)
         kept_sum = None if self.kept is None else self.kept[0]
         rows = Rows(self.body, self.roots, top, self.grid.outer, kept_sum, self._beside())
         rows.emit(first, last, lambda number: self.at_outer(number, top), elements)
@@ -354,12 +354,16 @@ class Items:
         return end if extent % self.grid.block == 0 else scalars.least(self.f, end, integer(extent))
 
     def lanes(self, at: Val, scope: Scope) -> Sequence[Val]:
+        self.vectors(at, scope, self.width)
+        return ()
+
+    def vectors(self, at: Val, scope: Scope, width: int) -> None:
+        """Elements from a place on, as many as one or several vectors hold."""
         assert self.grid.vector is not None
-        numbers = self.f.add(self.f.splat(at, self.width), self.f.lanes(self.width))
-        inside = Scope(scope, {self.grid.vector: numbers}, self.width, ((self.grid.vector,), at))
+        numbers = self.f.add(self.f.splat(at, width), self.f.lanes(width))
+        inside = Scope(scope, {self.grid.vector: numbers}, width, ((self.grid.vector,), at))
         self._know_kept(at, inside)
         self.stores(inside)
-        return ()
 
     def single(self, at: Val, scope: Scope) -> Sequence[Val]:
         assert self.grid.vector is not None

@@ -1,10 +1,17 @@
-"""Tests for NaN that a kernel writes by integers, as a comparison of floats: fewer instructions, and no constants."""
+"""Tests for NaN that a kernel writes by integers, as a comparison of floats: fewer instructions, and no constants.
+
+Outputs carry the canonical NaN (rule 4), and seldom any. So of several registers of them it is asked at once whether
+there is one: a comparison for each two and a branch, in place of a comparison and a select for each.
+"""
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from repro.ir.expressions import Apply, Expr, apply, bitcast, const
-from repro.ir.types import BOOL, F32, U32
-from repro.targets.llvm import scalars
+from repro.ir.types import BOOL, CANONICAL_NAN, F32, U32
+from repro.machines import Machine
+from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.text import Function, Val
 
 
@@ -23,6 +30,34 @@ def operand(expr: Apply) -> Expr | None:
 def _by_integers(value: Expr) -> Expr:
     magnitude = apply("and", bitcast(value, U32), const(U32, 0x7FFFFFFF))
     return apply("gt", magnitude, const(U32, 0x7F800000))
+
+
+def behind(expr: Expr) -> Expr | None:
+    """The f32 of which an expression is the value with all NaNs made one (`ops.canonical_nan_expr`)."""
+    chosen = expr.children[0] if isinstance(expr, Apply) and expr.op == "bitcast" and expr.dtype is F32 else None
+    if not isinstance(chosen, Apply) or chosen.op != "select":
+        return None
+    is_nan, one, bits = chosen.children
+    tested = operand(is_nan) if isinstance(is_nan, Apply) else None
+    canonical = tested is not None and bits is bitcast(tested, U32) and one is const(U32, CANONICAL_NAN[F32])
+    return tested if canonical else None
+
+
+def together(machine: Machine, width: int) -> bool:
+    """Whether a value's registers are asked at once: where one instruction finds a NaN in either of two, which a
+    machine whose maximum keeps NaN does without."""
+    lanes = machine.lanes(F32.bits)
+    return width > lanes and width % lanes == 0 and not machine.ordered_extremes
+
+
+def made_one(f: Function, value: Val, lanes: int) -> Val:
+    """Values of several registers of so many lanes, with the canonical NaN in place of any."""
+    parts = [tables.lanes_of(f, value, first, lanes) for first in range(0, value.width, lanes)]
+    pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
+    found = [f.let(f"fcmp uno {a.typed}, {b.text}", BOOL, lanes) for a, b in pairs]
+    some = scalars.any_lane(f, reduce(partial(scalars.binary, f, "or"), found))
+    nan = scalars.constant(f, F32, CANONICAL_NAN[F32], value.width)
+    return f.either(some, lambda: [scalars.select(f, test(f, value), nan, value)], lambda: [value], seldom=True)[0]
 
 
 def test(f: Function, value: Val) -> Val:

@@ -33,8 +33,8 @@ class Elements:
     extent: int
     lanes: int
     """That may be computed beside so many terms, or a multiple; 0: they are computed on their own."""
-    vector: Callable[[Val, Scope], object]
-    """Those of the vector at a place."""
+    vectors: Callable[[Val, Scope, int], None]
+    """So many from a place on, as one value."""
     rest: Callable[[Val, Scope], None]
     """All from a place on, a multiple of what is computed beside terms."""
     reads: Callable[[Val], None]
@@ -150,13 +150,9 @@ class Rows:
                 before = [[next(values) for _ in run.start] for run in stage.runs]
                 after += self._terms(stage, flat, lanes, before)
 
-            def vectors() -> None:
-                for place in range(0, lanes, elements.lanes):
-                    elements.vector(f.add(flat, integer(place)), scope)
-
             self.body.terms_ask = True
             if elements.lanes:
-                f.when(active, vectors)
+                f.when(active, lambda: elements.vectors(flat, scope, lanes))
             self.body.terms_ask = False
             return after
 
