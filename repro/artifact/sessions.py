@@ -113,7 +113,7 @@ SHAPES_ARE_FIXED = "shapes are fixed at build: give this one, or build again for
 
 def check_mapping(arrays: object, what: str, names: Sequence[str]) -> Mapping[object, object]:
     """Raises ReproError for what is no mapping from names to arrays."""
-    if not isinstance(arrays, Mapping):
+    if not isinstance(arrays, dict | Mapping):  # a dict is known at once
         shown = ", ".join(f"{name!r}: ..." for name in names[:3] or ["x"])
         expected = f"a mapping from names to arrays, such as {{{shown}}}"
         raise ReproError(f"{what}s are given by name", found=_kind(arrays), expected=expected)
@@ -129,6 +129,8 @@ def as_arrays(given: object, what: str = "input") -> dict[str, Array]:
 def check_names(arrays: object, names: Sequence[str], what: str = "input") -> None:
     """Raises ReproError for what is no mapping from names to arrays, and for a missing or an unknown name."""
     given = check_mapping(arrays, what, names)
+    if len(given) == len(names) and all(map(given.__contains__, names)):
+        return
     missing = [name for name in names if name not in given]
     unknown = [str(name) for name in given if name not in names]
     if missing or unknown:

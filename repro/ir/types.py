@@ -135,9 +135,16 @@ def parse_type(text: str) -> TensorType:
     return TensorType(BY_NAME[name], tuple(int(part) for part in extents.split(",") if part))
 
 
+def _is_both(array: Array, dtype: DType) -> bool:
+    """Whether an array is what users see and what is stored: each conversion takes a good part of a small run."""
+    return type(array) is np.ndarray and array.dtype == dtype.face == dtype.storage and array.flags.c_contiguous
+
+
 def to_storage(array: Array, dtype: DType) -> Array:
     """User array to storage array: same bits, contiguous, native order. A bool is a byte of 0 or 1, whatever byte
     a view of other memory has for true."""
+    if dtype is not BOOL and _is_both(array, dtype):
+        return array
     native = np.ascontiguousarray(array, dtype=dtype.face)
     if dtype is BOOL and native.size and native.view(np.uint8).max() > 1:
         native = native.view(np.uint8) != 0
@@ -146,6 +153,8 @@ def to_storage(array: Array, dtype: DType) -> Array:
 
 def to_face(array: Array, dtype: DType) -> Array:
     """Storage array to the array that a user sees: same bits."""
+    if _is_both(array, dtype):
+        return array
     return np.ascontiguousarray(array).reshape(np.shape(array)).view(dtype.face)
 
 
