@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from repro import driver
 from repro.artifact.loaded import MOST_THREADS
 from repro.errors import ReproError
+from repro.train_step.losses import LOSSES
+from repro.train_step.optimizers import OPTIMIZERS
+from repro.train_step.schedules import SHAPES
 
 
 def command(
@@ -19,6 +22,17 @@ def command(
     made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     made.set_defaults(command=function)
     return made
+
+
+def refuse(options: argparse.Namespace, why: str, excluded: Iterable[str], further: Iterable[str] = ()) -> None:
+    """An option that a form of a command has no use for is wrong use, not a wish unheard. Raises ReproError.
+
+    `excluded` are names of options (`model` is an argument), `further` those of others that were given.
+    """
+    given = [name for name in excluded if getattr(options, name) not in (None, (), [], "", False)]
+    if words := [*given, *further]:
+        told = ("a model" if name == "model" else "--" + name.replace("_", "-") for name in words)
+        raise ReproError(f"{why} {', '.join(told)}")
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -153,11 +167,11 @@ def model_words(options: argparse.Namespace) -> dict[str, Any]:
 
 
 _TRAINING = {
-    "loss": "entries train_step: loss of the first output against the input `labels`",
+    "loss": f"an entry train_step: {', '.join(LOSSES)}; of the first output against the input `labels`",
     "loss-output": "the output that the loss reads",
-    "optimizer": "default: sgd",
+    "optimizer": f"{', '.join(OPTIMIZERS)} (default: sgd)",
     "learning-rate": "default: the optimizer's",
-    "schedule": "constant, linear or cosine",
+    "schedule": f"{', '.join(SHAPES)} (default: constant)",
     "total-steps": "where the schedule ends",
     "warmup-steps": "steps before the full rate",
     "clip-norm": "greatest norm of all gradients together",
@@ -188,5 +202,8 @@ def training(options: argparse.Namespace) -> dict[str, str | None]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise ReproError("--option takes NAME=VALUE", found=word)
-        given[name.replace("-", "_")] = value
+        name = name.replace("-", "_")
+        if given.get(name) is not None:
+            raise ReproError(f"the training option {name} is given twice", found=word)
+        given[name] = value
     return given

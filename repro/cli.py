@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import cli_audit, cli_bench, cli_training, cli_tune, driver, tables
-from repro.arguments import command, model_options, model_words, names, threads
+from repro.arguments import command, model_options, model_words, names, refuse, threads
 from repro.ending import ended
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH
 from repro.progress import DelayedProgress
@@ -98,9 +98,9 @@ def _inspect_parser(commands: Any) -> None:
     chips = "time, energy and utilisation of a run on simulated chips, such as v4,v5e,v6e"
     what.add_argument("--chips", type=names, metavar="LIST", help=chips)
     what.add_argument("--kernel", metavar="NAME", help="show one kernel: loops, code and least time (a digest's start)")
-    made.add_argument("--target", default="gpu", metavar="NAME", help="whose code of the kernel (default: gpu)")
-    made.add_argument("--device", default="A100", metavar="NAME", help="whose least time (default: A100)")
-    made.add_argument("--record", type=Path, metavar="FILE", help="show what this record of a device measured")
+    made.add_argument("--target", metavar="NAME", help="whose code of the kernel (default: gpu)")
+    made.add_argument("--device", metavar="NAME", help="whose least time of the kernel (default: A100)")
+    made.add_argument("--record", type=Path, metavar="FILE", help="what this record of a device measured of the kernel")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -203,8 +203,14 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_GOOD
 
 
+_OF_A_KERNEL = ("target", "device", "record")
+
+
 def inspect(options: argparse.Namespace) -> int:
+    if options.kernel is None:
+        refuse(options, "without --kernel there is no use for", _OF_A_KERNEL)
     if options.code is not None:
+        refuse(options, "--code does not go with", ("json",))
         sys.stdout.write(driver.code(options.artifact, options.code))
         return EXIT_GOOD
     if options.chips is not None:
@@ -222,8 +228,8 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _inspect_kernel(options: argparse.Namespace) -> int:
-    chosen = (options.kernel, options.target, options.device, options.record)
-    content = driver.inspect_kernel(options.artifact, *chosen)
+    given = {name: value for name in _OF_A_KERNEL if (value := getattr(options, name)) is not None}
+    content = driver.inspect_kernel(options.artifact, options.kernel, **given)
     if options.json:
         _print_json(content)
     else:

@@ -16,6 +16,7 @@ from repro.arguments import (
     command,
     count,
     names,
+    refuse,
     seconds,
     seed,
     size,
@@ -86,6 +87,8 @@ def audit(options: argparse.Namespace) -> int:
     if options.against_manifest is not None:
         _refuse(options, "against-manifest", *(name for name in _RUN_ONLY if name not in ("bind", "set")), *_JUDGING)
         return _history(options)
+    if options.capture is None:
+        refuse(options, "without --capture there is no place for", ("values",))
     more: dict[str, Any] = {name: getattr(options, name) for name in _RUN_ONLY if name not in ("bind", "set", "seed")}
     more |= _verdict(options) | training(options)
     with DelayedProgress(tables.console(stderr=True)) as progress:
@@ -108,12 +111,8 @@ _JUDGING = ("max_ulp", "fail_on", "require", "html", "junit", "sarif")
 
 
 def _refuse(options: argparse.Namespace, form: str, *excluded: str) -> None:
-    """An option that a form of the command has no use for is wrong use, not a wish unheard."""
-    given = [name for name in excluded if getattr(options, name) not in (None, (), [], "", False)]
-    given += [name for name, value in training(options).items() if value is not None]
-    if given:
-        words = ", ".join("a model" if name == "model" else "--" + name.replace("_", "-") for name in given)
-        raise ReproError(f"--{form} does not go with {words}")
+    trained = [name for name, value in training(options).items() if value is not None]
+    refuse(options, f"--{form} does not go with", excluded, trained)
 
 
 def _verdict(options: argparse.Namespace) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class Settings:
                 raise ReproError(f"--{name} is out of range", found=str(count), expected="1 or more")
         if not 0 <= self.seed < 1 << 64:
             raise ReproError("the seed is out of range", found=str(self.seed), expected="0..2^64-1")
-        if self.trace is None and self.detail.any_nodes:
-            raise ReproError("nodes are recorded in a trace", next="name one with --trace")
+        if self.trace is None and self.detail != trace.Detail():
+            raise ReproError("states, tensors and nodes are recorded in a trace", next="name one with --trace")
 
     @property
     def detail(self) -> trace.Detail:
@@ -113,6 +113,8 @@ def train(
 
     `cache` keeps the code that shows what nodes compute, where the trace records it.
     """
+    if validation is None and settings.evaluate_every is not None:
+        raise ReproError("there is nothing to evaluate on", next="name held-out data with --validation")
     run = _Run(artifact, arrays, settings, cache)
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(artifact.session(TRAIN_STEP, settings.target, settings.threads, settings.chips))

@@ -242,6 +242,7 @@ def test_a_build_against_an_old_one(folder: Path, tmp_path: Path, command: Comma
         (["m.onnx", "--memory-limit", "much"], "not a number of bytes"),
         (["m.onnx", "--inputs", "missing.npz"], "missing.npz"),
         (["m.onnx", "--bind", "M=2"], "--bind N=INT"),
+        (["m.onnx", "--bind", "N=2", "--values"], "without --capture there is no place for --values"),
         (["m.onnx", "--compare", "a.json"], "--compare does not go with a model"),
         (["--compare", "a.json", "--bind", "N=2"], "--compare does not go with --bind"),
         (["--compare", "a.json", "--against", "off"], "--compare does not go with --against"),

@@ -136,9 +136,10 @@ def _resumed_is_unbroken(folder: Path, steps: Sequence[int]) -> None:
     within = build("digits_mlp", folder / "within", memory_budget=int(KEPT * arena(kept)))
     with np.load(ROOT / "examples" / "data" / "digits.npz") as data:
         given = {"input": data["x"][:200].reshape(-1, 64).astype(np.float32), "labels": data["y"][:200]}
-    run: dict[str, Any] = {"steps": STEPS, "trace_state_every": 3, "checkpoint_every": STEPS}
-    traced: dict[str, Any] = {**run, "trace": folder / "whole.trace", "checkpoint_every": steps[0], "keep": STEPS}
-    whole = repro.train(kept.folder, given, checkpoint=folder / "whole", **traced)
+    run: dict[str, Any] = {"steps": STEPS, "checkpoint_every": STEPS}
+    traced: dict[str, Any] = {"trace": folder / "whole.trace", "trace_state_every": 3}
+    often: dict[str, Any] = {"steps": STEPS, "checkpoint_every": steps[0], "keep": STEPS}
+    whole = repro.train(kept.folder, given, checkpoint=folder / "whole", **traced, **often)
     plain = repro.train(kept.folder, given, checkpoint=folder / "plain", threads=1, **run)
     assert plain.state == whole.state and whole.step == STEPS
     for step in steps:
@@ -146,15 +147,15 @@ def _resumed_is_unbroken(folder: Path, steps: Sequence[int]) -> None:
         again.mkdir()
         for ending in ("json", "safetensors"):
             shutil.copy(folder / "whole" / f"step-{step:08}.{ending}", again)
-        trace = again / "run.trace" if step % 2 else None
-        if trace is not None:
-            shutil.copy(folder / "whole.trace", trace)
+        more = traced | {"trace": again / "run.trace"} if step % 2 else {}
+        if more:
+            shutil.copy(folder / "whole.trace", more["trace"])
         found = repro.train(
-            (within if step % 4 < 2 else kept).folder, given, checkpoint=again, trace=trace, resume=True,
-            target=HERE[step % len(HERE)].name, threads=(1, 2, 5)[step % 3], **run,
+            (within if step % 4 < 2 else kept).folder, given, checkpoint=again, resume=True,
+            target=HERE[step % len(HERE)].name, threads=(1, 2, 5)[step % 3], **run, **more,
         )  # fmt: skip
         assert (found.step, found.state) == (STEPS, whole.state), step
-        assert trace is None or trace.read_bytes() == (folder / "whole.trace").read_bytes(), step
+        assert not more or more["trace"].read_bytes() == (folder / "whole.trace").read_bytes(), step
 
 
 def test_resumed_at_some_steps_is_unbroken(tmp_path: Path) -> None:
