@@ -1,7 +1,7 @@
 """The tables of docs/performance.md, from records that `repro bench --json` wrote, and that of docs/zoo.md.
 
     repro bench WORKLOAD... --json benchmarks/records/MACHINE/NAME.json
-    python -m benchmarks.zoo --record benchmarks/records/zoo/MACHINE.jsonl
+    python -m benchmarks.zoo --record benchmarks/records/MACHINE/zoo.jsonl
     python -m benchmarks.tables                                            # prints them
     python -m benchmarks.tables --write docs/performance.md                # puts them between their marks
 
@@ -27,6 +27,8 @@ from repro.bench.workloads import FORWARD, MODES, STEP, WORKLOADS
 from repro.bench.workloads.models import MODELS
 
 RECORDS = Path(__file__).parent / "records"
+ZOO = "zoo.jsonl"
+"""A machine's record of the zoo, beside those of `repro bench`."""
 MIB = 1 << 20
 MARKED = re.compile(r"<!-- (?P<name>\w+) of (?P<machine>[\w-]+) -->\n.*?<!-- end of (?P=name) -->", re.S)
 SQUARE, SKINNY = re.compile(r"dot/\d+"), re.compile(r"dot(_t)?/\d+x\d+x\d+")
@@ -143,8 +145,8 @@ def _memory(row: Row) -> float | None:
 
 
 def zoo(machine: Path) -> Iterator[str]:
-    """Models as users bring them; the record lies beside the machines' folders."""
-    yield from zoo_table.lines(machine.parent / "zoo" / f"{machine.name}.jsonl")
+    """Models as users bring them."""
+    yield from zoo_table.lines(machine / ZOO)
 
 
 _MODELS = {model.name for model in MODELS}
@@ -182,15 +184,21 @@ def marked(name: str, machine: Path) -> str:
     return "\n".join((f"<!-- {name} of {machine.name} -->", *lines, f"<!-- end of {name} -->"))
 
 
+def tables_of(machine: Path) -> Iterator[str]:
+    """The tables that a machine has records for."""
+    if any(machine.glob("*.json")):
+        yield from (name for name in TABLES if name != "zoo")
+    if (machine / ZOO).exists():
+        yield "zoo"
+
+
 def renewed(text: str, records: Path = RECORDS) -> str:
     """A page with its marked tables written anew."""
 
     def table(found: re.Match[str]) -> str:
         return marked(found["name"], records / found["machine"])
 
-    return re.sub(
-        r"<!-- (?P<name>\w+) of (?P<machine>[\w-]+) -->\n.*?<!-- end of (?P=name) -->", table, text, flags=re.S
-    )
+    return MARKED.sub(table, text)
 
 
 def main(words: Sequence[str]) -> int:
@@ -202,10 +210,8 @@ def main(words: Sequence[str]) -> int:
     if options.write is not None:
         options.write.write_text(renewed(options.write.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
-    for machine in sorted({path.parent for path in RECORDS.glob("*/*.json")}):
-        print(*(marked(name, machine) for name in TABLES if name != "zoo"), sep="\n\n")
-    for record in sorted(RECORDS.glob("zoo/*.jsonl")):
-        print("\n" + marked("zoo", RECORDS / record.stem))
+    for machine in sorted(each for each in RECORDS.iterdir() if each.is_dir()):
+        print(*(marked(name, machine) for name in tables_of(machine)), sep="\n\n")
     return 0
 
 

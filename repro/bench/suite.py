@@ -49,9 +49,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row. `ratios` are by peer: its time over ours; that of `MACHINE` is the share of its peak. Of one run:
-    `flops`, the floating point operations of its contractions (two a multiply-add, those of padding among them); bytes
-    `read` and `written`, what it is given and what it makes once each."""
+    """One row. `ratios` are by peer: its time over ours; `share` is what the machine's own loops take over ours. Of one
+    run: `flops`, the floating point operations of its contractions (two a multiply-add, those of padding among them);
+    bytes `read` and `written`, what it is given and what it makes once each."""
 
     workload: str
     mode: str
@@ -62,6 +62,7 @@ class Measurement:
     flops: int
     read: int
     written: int
+    share: Ratio | None = None
     memory: dict[str, int] = field(default_factory=dict[str, int])
     waiting: float = 0.0
     kernels: tuple[KernelTime, ...] = ()
@@ -71,9 +72,10 @@ class Measurement:
         """From `asdict` by way of JSON."""
         timings = tuple(Timing.of(each) for each in document["timings"])
         ratios = {side: Ratio(**each) for side, each in document["ratios"].items()}
+        share = None if document.get("share") is None else Ratio(**document["share"])
         kernels = tuple(KernelTime(**each) for each in document["kernels"])
-        fields: dict[str, Any] = {**document, "timings": timings, "ratios": ratios, "kernels": kernels}
-        return cls(**fields)
+        read: dict[str, Any] = {"timings": timings, "ratios": ratios, "share": share, "kernels": kernels}
+        return cls(**{**document, **read})
 
     def timing(self, side: str) -> Timing | None:
         return next((each for each in self.timings if each.side == side and each.samples), None)
@@ -105,8 +107,8 @@ class Benchmark:
         ours, bound = each.timing("repro"), "fma" if each.flops else "memory"
         if ours is None:
             return None
-        if MACHINE in each.ratios:
-            return each.ratios[MACHINE].value, bound
+        if each.share is not None:
+            return each.share.value, bound
         peak = next(peak for peak in self.peaks if peak.threads == each.threads)
         floor = each.flops / peak.flops or peak.floor(each.read, each.read + each.written)
         return floor / ours.seconds, bound
@@ -179,6 +181,7 @@ def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     ratios = {} if ours is None else {
         name: ratio(each, ours) for name, each in by_name.items() if name != "repro" and each.samples
     }  # fmt: skip
+    share = ratios.pop(MACHINE, None)
     _check(job, timings)
     memory: dict[str, int] = {}
     if plan.memory:
@@ -188,7 +191,7 @@ def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     kernels = tuple(KernelTime(**each) for each in profile.get("kernels", ()))
     return Measurement(
         job.workload.name, job.mode, job.threads, timings, ratios, built.seconds, built.flops,
-        built.read, built.written, memory, profile.get("waiting", 0.0), kernels,
+        built.read, built.written, share, memory, profile.get("waiting", 0.0), kernels,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def test_the_page_shows_what_the_records_say(name: str):
 
 
 def test_every_record_says_on_what_it_was_taken():
-    records, zoos = sorted(tables.RECORDS.glob("*/*.json")), sorted(tables.RECORDS.glob("zoo/*.jsonl"))
+    records, zoos = sorted(tables.RECORDS.glob("*/*.json")), sorted(tables.RECORDS.glob(f"*/{tables.ZOO}"))
     assert records
     assert zoos
     for path in (*records, *zoos):
@@ -87,9 +87,8 @@ def test_a_zoo_has_one_line_for_each_model_that_was_built(tmp_path: Path):
         _tried("tree", "script", *whole[:2]),
         _tried("loop", "script", failed={"stage": "export", "why": "no such operator"}),
     )
-    (tmp_path / "zoo").mkdir()
-    (tmp_path / "zoo" / "here.jsonl").write_text('{"host": {}}\n' + "".join(rows))
-    assert list(tables.zoo(tmp_path / "here"))[2:] == [
+    (tmp_path / tables.ZOO).write_text('{"host": {}}\n' + "".join(rows))
+    assert list(tables.zoo(tmp_path))[2:] == [
         "| net | both | 9 | 1.50 | 2.00 | 1.50 |  | verified, losses within 2e-06 |",
         "| cell | script | 9 |  |  |  |  | build fails |",
         "",

@@ -147,7 +147,7 @@ def _resumed_is_unbroken(folder: Path, steps: Sequence[int]) -> None:
         again.mkdir()
         for ending in ("json", "safetensors"):
             shutil.copy(folder / "whole" / f"step-{step:08}.{ending}", again)
-        more = traced | {"trace": again / "run.trace"} if step % 2 else {}
+        more: dict[str, Any] = {**traced, "trace": again / "run.trace"} if step % 2 else {}
         if more:
             shutil.copy(folder / "whole.trace", more["trace"])
         found = repro.train(

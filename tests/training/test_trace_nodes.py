@@ -50,9 +50,10 @@ def test_a_resumed_run_goes_on_with_them(train: Train, tmp_path: Path):
 def test_without_a_trace_they_have_no_place(artifact: Path, samples: Path, tmp_path: Path):
     with pytest.raises(ReproError, match="recorded in a trace"):
         repro.train(artifact, samples, checkpoint=tmp_path / "c", steps=1, trace_nodes_at=[1])
-    for more in ({"trace_tensors": True}, {"trace_state_every": 2}):
+    unheard: tuple[dict[str, Any], ...] = ({"trace_tensors": True}, {"trace_state_every": 2})
+    for more in unheard:
         with pytest.raises(ReproError, match="recorded in a trace"):
-            repro.train(artifact, samples, checkpoint=tmp_path / "c", steps=1, **more)  # pyright: ignore[reportArgumentType]
+            repro.train(artifact, samples, checkpoint=tmp_path / "c", steps=1, **more)
     with pytest.raises(ReproError, match="nothing to evaluate on"):
         repro.train(artifact, samples, checkpoint=tmp_path / "c", steps=1, evaluate_every=1)
     assert not (tmp_path / "c").exists()
