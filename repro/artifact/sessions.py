@@ -91,6 +91,8 @@ def accept(array: object, value: Value, what: str = "input", note: str = "") -> 
 
     `note` is what helps where the shape is wrong, if more is known of it than that shapes are fixed."""
     kind = parse_type(value.type)
+    if type(array) is np.ndarray and array.dtype == kind.dtype.face and array.shape == kind.shape:
+        return to_storage(array, kind.dtype)
     given = as_array(array, f"{what} '{value.name}'")
     if given.dtype.kind == "V" and given.dtype.itemsize == kind.dtype.bytes and given.dtype.names is None:
         given = given.view(kind.dtype.face)  # .npz knows no bf16 and no f8: it hands them back as raw bytes
@@ -128,6 +130,8 @@ def as_arrays(given: object, what: str = "input") -> dict[str, Array]:
 
 def check_names(arrays: object, names: Sequence[str], what: str = "input") -> None:
     """Raises ReproError for what is no mapping from names to arrays, and for a missing or an unknown name."""
+    if isinstance(arrays, dict) and arrays.keys() == set(names):  # so that a small model's run is not mostly this
+        return
     given = check_mapping(arrays, what, names)
     if len(given) == len(names) and all(map(given.__contains__, names)):
         return
@@ -150,7 +154,8 @@ def match(
     """Storage arrays in the order of `values`. Raises ReproError for a missing or an unknown name, and for an array of
     another type; `notes` helps with the shapes of some."""
     check_names(arrays, [value.name for value in values], what)
-    return [accept(arrays[value.name], value, what, (notes or {}).get(value.name, "")) for value in values]
+    known = notes or {}
+    return [accept(arrays[value.name], value, what, known.get(value.name, "")) for value in values]
 
 
 @dataclass(frozen=True)
