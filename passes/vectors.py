@@ -26,6 +26,8 @@ ITEM_ELEMENTS = 8192
 """Outputs that one work item computes along the vector axis, where a row need not stay whole."""
 ITEMS, FEWEST_ELEMENTS = 32, 256
 """Items that a kernel is to have at least, unless it has too few outputs for items of so many."""
+FEWEST_TOGETHER = 64
+"""The same where a thread's items run together (`repro.targets.llvm.grid`)."""
 
 LONG = 8
 """Operations in f64 from which on a chain is long."""
@@ -120,7 +122,7 @@ def _cut(kernel: Kernel, position: int | None, width: int) -> Schedule:
 def _block(kernel: Kernel, position: int, width: int) -> int:
     """Outputs of an item along the vector axis, whole vectors: so many that there are items for several threads."""
     extent, outputs = kernel.axes[position].extent, math.prod(axis.extent for axis in kernel.axes[kernel.serial :])
-    whole = math.lcm(width, FEWEST_ELEMENTS)
+    whole = math.lcm(width, FEWEST_TOGETHER if kernel.serial and outputs == extent else FEWEST_ELEMENTS)
     share = -(-outputs // (ITEMS * whole)) * whole
     return min(extent, ITEM_ELEMENTS, share)
 

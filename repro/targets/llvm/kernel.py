@@ -17,7 +17,7 @@ from passes.phases import Phases, phases
 from passes.rename import rewritten
 from passes.streams import far, streamed
 from repro.ir import index as ix
-from repro.ir.dependence import independent_axes, reads_its_output
+from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Axis, Expr, Load, Reduce, const
 from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
@@ -25,6 +25,7 @@ from repro.ir.types import I64
 from repro.machines import Machine
 from repro.targets.llvm import contraction, reductions, row_items, scalars, tables
 from repro.targets.llvm.body import Body
+from repro.targets.llvm.grid import Grid
 from repro.targets.llvm.group_lanes import GroupItem
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.pixels import PixelItem
@@ -33,12 +34,14 @@ from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.sweeps import Layout, Sweep
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of
-from repro.targets.llvm.turning import NEAR, RUN, Squares, crossed
+from repro.targets.llvm.turning import RUN, Squares
 from repro.targets.llvm.windows import WindowItem
 
 AHEAD_BYTES = 8 << 10
 """Of all rows that are asked for ahead, a quarter of the nearest cache: more push out what was asked for before (a
 norm's gradient, which reads three rows, took 1.4 times as long with five of each on their way as with one)."""
+TOGETHER = 4096
+"""Elements of the vector axis that go through serial axes together: they stay in the nearest cache."""
 KINDS: dict[str, type[contraction.Item]] = {COLUMNS: WindowItem, PIXELS: PixelItem, GROUPS: GroupItem}
 """The code of an item whose rows are read through a window, by what vectors run along."""
 
@@ -55,6 +58,11 @@ def work_items(kernel: Kernel, schedule: Schedule) -> int:
         return 0
     grid = Grid(kernel, schedule)
     return math.prod(axis.extent for axis in grid.outer) * grid.rows * grid.blocks
+
+
+def run_together(kernel: Kernel, schedule: Schedule) -> bool:
+    """Whether a thread's items are run as one."""
+    return Grid(kernel, schedule).together if schedule.tile is None else schedule.tile.row_items
 
 
 def scratch_bytes(kernel: Kernel, schedule: Schedule) -> int:
@@ -90,29 +98,6 @@ def module(f: Function, kernel: Kernel, machine: Machine) -> str:
     return "\n".join([*lines, *f.entry, *f.lines, "}", *f.metadata]) + "\n"
 
 
-class Grid:
-    """How a schedule cuts a kernel's axes: `outer` over items, `inner` loops within, the vector axis innermost.
-
-    Where squares are turned (`turning`), an item is a block of the vector axis and one of `rows` of those of `across`.
-    """
-
-    def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
-        apart = independent_axes(kernel)
-        self.vector = None if schedule.vector_axis is None else kernel.axes[schedule.vector_axis]
-        within = frozenset(kernel.axes[position] for position in schedule.inner)
-        parallel = [kernel.axes[place] for place in schedule.order] or kernel.axes[kernel.serial :]
-        others = [axis for axis in parallel if axis is not self.vector]
-        self.outer = [axis for axis in others if axis in apart and axis not in within]
-        self.inner = [axis for axis in others if axis not in self.outer]
-        extent = 1 if self.vector is None else self.vector.extent
-        self.block = schedule.block if self.vector in apart else extent
-        self.across, self.rows = crossed(kernel, schedule), 1
-        if self.across is not None:
-            self.outer, self.inner = [axis for axis in others if axis is not self.across], []
-            self.rows, self.block = -(-self.across.extent // NEAR), NEAR
-        self.blocks = -(-extent // self.block)
-
-
 def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine) -> None:
     body = Body(f, kernel, reductions.emit, machine)
     roots = [expr for store in kernel.stores for expr in store.expressions]
@@ -126,6 +111,8 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
 
     if schedule.sweep:
         items.sweep(Val("%begin", I64), Val("%end", I64), top)
+    elif items.grid.together:
+        items.together(Val("%begin", I64), Val("%end", I64), top)
     elif items.reduced_ahead():
         items.rows(Val("%begin", I64), Val("%end", I64), top)
     else:
@@ -254,6 +241,25 @@ class Items:
             bound[axis] = rest if position == 0 else _rem(self.f, rest, axis.extent)
             rest = _quotient(self.f, rest, axis.extent)
         return Scope(top, bound)
+
+    def together(self, first: Val, last: Val, top: Scope) -> None:
+        """Items `first` to `last`, which lie side by side: as many as stay near from one serial step to the next."""
+        f, grid = self.f, self.grid
+        assert grid.vector is not None
+        extent, most = grid.vector.extent, max(1, TOGETHER // grid.block) * grid.block
+        stop = scalars.least(f, f.scaled(last, grid.block), integer(extent))
+
+        def some(begin: Val, _: list[Val]) -> Sequence[Val]:
+            end = scalars.least(f, f.add(begin, integer(most)), stop)
+
+            def inside(level: Scope, _: list[Val]) -> Sequence[Val]:
+                self.along(begin, end, level)
+                return ()
+
+            self.body.nest([*self.kernel.axes[: self.kernel.serial], *grid.inner], top, self.roots, (), inside)
+            return ()
+
+        f.loop(f.scaled(first, grid.block), stop, most, (), some)
 
     def sweep(self, first: Val, last: Val, top: Scope) -> None:
         """Items `first` to `last`, those that lie side by side together: rows are read in runs as long as may be."""

@@ -127,9 +127,9 @@ class Steps:
 
     def piece(self, call: Call) -> int:
         """Items of a piece of a call; all of them where it is better not shared out by pieces."""
-        items, tile = self.items[call.kernel], self.schedules[call.kernel].tile
-        if tile is not None and tile.row_items:
-            return items  # a thread's rows are run as one block
+        items = self.items[call.kernel]
+        if kernels.run_together(self.program.kernels[call.kernel], self.schedules[call.kernel]):
+            return items
         return pieces.piece(items, self.work(call))
 
     def work(self, call: Call) -> int:
