@@ -67,31 +67,9 @@ def _ends(high: Value, low: Value, window: float) -> Pair:
 def _exp(x: Value, table: _ExpTable) -> Value:
     """2^k T e^r, with 2^k T made by one addition of integers.
 
-    Below -75 low parts would be subnormal, and 0 is the result below -104; above 88.7 the power is infinite or no
-    number, and so nothing is decided.
+    Below -75 low parts would be subnormal, and 0 is the result below -104; beyond 75 nothing is decided either, so that
+    no argument is clamped first.
     """
-    near = select(x > 88.75, 88.75, x)
-    shifted = fma(near, table.points_a_unit, _SHIFTER)
-    n, place = shifted - _SHIFTER, shifted.as_bits(I32)
-    power = (_bits(place, table.powers).as_bits(I32) + (place << table.shift)).as_bits(F32)
-    r = fma(n, -table.step, near)
-    r_low = fma(n, -table.step_low, _entry(place, table.lows))
-    near_r = r + r_low
-    high, low = _line(power, r, power)
-    low = fma(power, fma(near_r * near_r, horner(near_r, table.tail), r_low), low)
-    least, most = _ends(high, low, table.window)
-    undecided = ~((x >= -75.0) & least.equals(most))
-    seldom = rarely(undecided & ~(x < -104.0), exponential.exp(x), x.same(0.0))
-    return rarely(undecided, seldom, least)
-
-
-def _exp_16(x: Value) -> Value:
-    """The same in fewer steps that wait for each other: with 16 registers, processors are short of work meanwhile.
-
-    Nothing is decided beyond +-75, so nothing is clamped first. There r's low part is below 2^-22, and the tail does
-    without it.
-    """
-    table = _EXP_16
     shifted = fma(x, table.points_a_unit, _SHIFTER)
     n, place = shifted - _SHIFTER, shifted.as_bits(I32)
     power = (_bits(place, table.powers).as_bits(I32) + (place << table.shift)).as_bits(F32)
@@ -187,7 +165,7 @@ def _entry(index: Value, row: Sequence[float]) -> Value:
 
 
 ROADS: dict[int, Mapping[str, Callable[[Value], Value]]] = {
-    16: {"exp": _exp_16, "erf": lambda x: _by_pieces(x, _ERF_16)},
+    16: {"exp": lambda x: _exp(x, _EXP_16), "erf": lambda x: _by_pieces(x, _ERF_16)},
     32: {
         "exp": lambda x: _exp(x, _EXP_32),
         "erf": lambda x: _by_pieces(x, _ERF_32),
