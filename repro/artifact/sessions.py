@@ -130,8 +130,6 @@ def as_arrays(given: object, what: str = "input") -> dict[str, Array]:
 
 def check_names(arrays: object, names: Sequence[str], what: str = "input") -> None:
     """Raises ReproError for what is no mapping from names to arrays, and for a missing or an unknown name."""
-    if isinstance(arrays, dict) and arrays.keys() == set(names):  # so that a small model's run is not mostly this
-        return
     given = check_mapping(arrays, what, names)
     if len(given) == len(names) and all(map(given.__contains__, names)):
         return
@@ -154,8 +152,7 @@ def match(
     """Storage arrays in the order of `values`. Raises ReproError for a missing or an unknown name, and for an array of
     another type; `notes` helps with the shapes of some."""
     check_names(arrays, [value.name for value in values], what)
-    known = notes or {}
-    return [accept(arrays[value.name], value, what, known.get(value.name, "")) for value in values]
+    return [accept(arrays[value.name], value, what, (notes or {}).get(value.name, "")) for value in values]
 
 
 @dataclass(frozen=True)
