@@ -36,9 +36,9 @@ def test_of_windows(machine: Machine, size: int, stride: int) -> None:
     assert spilled(forward(size, 64, stride), machine) == []
 
 
-def update(m: int, n: int, k: int) -> Kernel:
-    """A weight and two moments, moved by the gradient that a dot of a transposed operand gives."""
-    gradient = matmul(m, n, k, left=True)
+def update(m: int, n: int, k: int, *, left: bool = True) -> Kernel:
+    """A weight and two moments, moved by the gradient that a dot gives, of an operand that lies transposed."""
+    gradient = matmul(m, n, k, left=left)
     (store,) = gradient.stores
     weight, first, second = (load(F32, 2 + number, store.offset) for number in range(3))
 

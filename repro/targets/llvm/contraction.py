@@ -12,22 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
-from passes.vectors import vectors_at_once
 from repro.ir import index as ix
-from repro.ir.expressions import Apply, Axis, Expr, Load, Rarely, topological
+from repro.ir.expressions import Expr, Load, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.chains import Chains
 from repro.targets.llvm.memory import LINE_BYTES
+from repro.targets.llvm.outputs import Outputs
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import Shape
 
-FEW = 8
-"""Operations on a total that are few enough to be written for each vector of a tile."""
 NEAR = (1, 2)
 """Elements between neighbouring columns' outputs, where those of a tile lie in few lines."""
 
@@ -43,16 +40,11 @@ def emit(f: Function, kernel: Kernel, shape: Shape, machine: Machine, kind: type
     f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
 
 
-class Item(Chains):
+class Item(Outputs):
     """The code of one work item."""
 
     def emit(self) -> None:
         self.panels()
-
-    @property
-    def values(self) -> list[Expr]:
-        """What is stored for each output."""
-        return [store.value for store in self.kernel.stores]
 
     def panels(self) -> Val:
         """All panels, one after another; whether every term that a blank might meet is finite."""
@@ -151,7 +143,7 @@ class Item(Chains):
         self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, start: Val, size: Val
     ) -> Sequence[Val]:
         """A register tile of so many rows, of operands whose terms begin at `a` and `b`."""
-        ask = self._asks_for_outputs(row, column, panel)
+        ask = self._meanwhile(row, column, panel)
 
         def used(acc: list[Val]) -> Sequence[Val]:
             if not self.at_once:
@@ -165,6 +157,23 @@ class Item(Chains):
             )
 
         return self.chains(a, row, column, b, rows, start, size, ask, used)
+
+    def _meanwhile(self, row: Val, column: Val, panel: Val) -> Callable[[Val], None] | None:
+        """What is done with each row of a tile while its terms are multiplied."""
+        ask, f = self._asks_for_outputs(row, column, panel), self.f
+        if not self.trails:
+            return ask
+
+        def of_row(number: Val) -> None:
+            if ask is not None:
+                ask(number)
+            before = f.let(f"sub i64 {column.text}, {self.shape.columns_per_tile}", I64)
+            there = scalars.compare(f, "ge", before, integer(0))
+            if self.shape.panels > 1:
+                there = scalars.binary(f, "and", there, self.is_last(panel))
+            f.when(there, lambda: self.row_of_tile(row, number, before))
+
+        return of_row
 
     def _asks_for_outputs(self, row: Val, column: Val, panel: Val) -> Callable[[Val], None] | None:
         """Ask for what the outputs of a tile's row lie in, and what is read beside them; None where neither would be
@@ -211,11 +220,6 @@ class Item(Chains):
             at = self.f.add(self.column0, self.f.add(column, integer(ahead)))
             scope = Scope(at_row, dict(zip(columns, self.body.split(at, columns), strict=True)))
             self.body.fetch(buffer, self.body.value(offset, scope), write=write)
-
-    def total_line(self, row: Val) -> Val:
-        """Where the totals of a tile's first row lie: with one panel nobody reads those of the tile before, unless they
-        wait for other columns."""
-        return row if self.shape.panels > 1 or self.shape.row_items else integer(0)
 
     def columns_at(self, column: Val, start: Val) -> str:
         """Where the first term of a tile's columns lies: packed, or among the operand's own elements."""
@@ -278,122 +282,9 @@ class Item(Chains):
         kept = f.let(f"select {ends.typed}, {total.typed}, {old.typed}", self.dtype, value.width)
         self.write(self.totals, place, kept)
 
-    def is_last(self, panel: Val) -> Val:
-        return self._is(panel, self.shape.panels - 1, None)
-
-    def _is(self, panel: Val, number: int, modulus: int | None) -> Val:
-        inside = panel if modulus is None else self.rem(panel, modulus)
-        return self.f.let(f"icmp eq i64 {inside.text}, {number}", BOOL)
-
     def _joined(self, area: str, place: Val, value: Val, first: Val) -> Val:
         summed = scalars.apply(self.f, "add", self.dtype, [self.read(area, place, value.width), value])
         return self.f.let(f"select {first.typed}, {value.typed}, {summed.typed}", self.dtype, value.width)
-
-    # what is stored ─────────────────────────────────────────────────────────────────────────────────
-
-    @cached_property
-    def at_once(self) -> bool:
-        """Whether outputs are computed from a tile's registers, which spares its totals the way through memory: where
-        tiles are whole, and the code short, which stands there for each of a tile's vectors."""
-        shape, known = self.shape, frozenset(topological([self.reduce]))
-        beyond = [e for e in topological(self.values) if e not in known]
-        short = sum(isinstance(e, Apply) for e in beyond) <= FEW and not any(isinstance(e, Rarely) for e in beyond)
-        whole = self.contraction.extents[2] % shape.columns_per_tile == 0
-        return short and whole and not shape.nested and self.contraction.absent_in is None
-
-    @cached_property
-    def at_a_time(self) -> int:
-        """Vectors of a row's outputs that are computed step by step beside each other."""
-        columns, machine = self.contraction.columns, self.body.machine
-        return vectors_at_once(self.kernel, columns[-1], self.shape.width, machine) if columns else 1
-
-    def stored(self, first: Val, count: Val, finite: Val) -> None:
-        """The outputs of some of the item's rows."""
-        if self.contraction.absent_in is None:
-            self.finish(first, count)
-            return
-
-        def fast() -> Sequence[Val]:
-            self.finish(first, count)
-            return ()
-
-        def exact() -> Sequence[Val]:
-            self._exact_road(first, count)
-            return ()
-
-        self.f.either(finite, fast, exact)
-
-    def finish(self, first: Val, count: Val) -> None:
-        """total + 0.0, then the rest of the store's expression, along the columns."""
-        f, rows = self.f, self.contraction.rows
-
-        def row(number: Val, _: list[Val]) -> Sequence[Val]:
-            place = f.add(self.row0, f.add(first, number))
-            bound = dict(zip(rows, self.body.split(place, rows), strict=True)) if rows else {}
-            line = f.scaled(f.add(self.total_line(first), number), self.shape.padded_columns)
-
-            def output(at: Val, width: int, mask: Val | None) -> None:
-                scope = Scope(self.scope, bound)
-                columns, start = self.contraction.columns, f.add(self.column0, at)
-                aligned = width == self.shape.width or self.tile.block_n % width == 0
-                lanes = self.body.lane_scope(scope, columns, start, width, mask, aligned)
-                self._output(lanes, self.read(self.totals, f.add(line, at), width))
-
-            self._along_columns(output)
-            return ()
-
-        f.loop(integer(0), count, 1, (), row)
-
-    def _along_columns(self, output: Callable[[Val, int, Val | None], None]) -> None:
-        """The item's columns: several vectors at a time where they hold functions, then one; the last one masked."""
-        f, width, several = self.f, self.shape.width, self.shape.width * self.at_a_time
-        done = integer(0)
-
-        def together(at: Val, _: list[Val]) -> Sequence[Val]:
-            output(at, several, None)
-            return ()
-
-        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
-            output(f.add(done, at), width, mask)
-            return ok
-
-        if several > width:
-            done = f.let(f"and i64 {self.columns.text}, {-several}", I64)
-            f.loop(integer(0), done, several, (), together)
-            if self.contraction.extents[2] % several == 0 and self.tile.block_n % several == 0:
-                return
-        rest = self.columns if several == width else f.let(f"sub i64 {self.columns.text}, {done.text}", I64)
-        self.chunks(rest, width, Val("true", BOOL), chunk)
-
-    def _output(self, lanes: Scope, total: Val) -> None:
-        zero = scalars.constant(self.f, self.dtype, 0, total.width)
-        lanes.known[self.reduce] = scalars.apply(self.f, "add", self.dtype, [total, zero])
-        self.store(lanes)
-
-    def store(self, scope: Scope) -> None:
-        """All outputs are computed before any is stored: they may lie over what they are computed from."""
-        values = [self.body.value(value, scope) for value in self.values]
-        for store, value in zip(self.kernel.stores, values, strict=True):
-            self.body.store(store.buffer, store.offset, value, store.when, scope)
-
-    def _exact_road(self, start: Val, count: Val) -> None:
-        """Where a blank would meet a value that is not finite: each output by the plain order."""
-        f, rows, columns = self.f, self.contraction.rows, self.contraction.columns
-
-        def output(row: Val, column: Val) -> Sequence[Val]:
-            bound: dict[Axis, Val] = {}
-            for axes, first, number in ((rows, self.row0, row), (columns, self.column0, column)):
-                if axes:
-                    bound.update(zip(axes, self.body.split(f.add(first, number), axes), strict=True))
-            self.store(Scope(self.scope, bound))
-            return ()
-
-        def line(number: Val, _: list[Val]) -> Sequence[Val]:
-            row = f.add(start, number)
-            f.loop(integer(0), self.columns, 1, (), lambda column, __: output(row, column))
-            return ()
-
-        f.loop(integer(0), count, 1, (), line)
 
 
 def _looks_up(index: Expr) -> bool:

@@ -16,10 +16,10 @@ from itertools import product
 
 from passes.window_tiles import shares
 from repro.ir import index as ix
-from repro.ir.expressions import Apply, Axis, Rarely, topological
+from repro.ir.expressions import Axis
 from repro.ir.types import BOOL
 from repro.targets.llvm import scalars
-from repro.targets.llvm.contraction import FEW
+from repro.targets.llvm.outputs import FEW
 from repro.targets.llvm.pixel_window import PixelWindow
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
@@ -52,10 +52,7 @@ class PixelItem(PixelWindow):
     @cached_property
     def at_once(self) -> bool:
         """Whether outputs are computed from a tile's registers: where vectors are whole, and the code short."""
-        known = frozenset(topological([self.reduce]))
-        beyond = [e for e in topological([self.kernel.stores[0].value]) if e not in known]
-        short = sum(isinstance(e, Apply) for e in beyond) <= FEW and not any(isinstance(e, Rarely) for e in beyond)
-        return short and self.shape.panels == 1 and self.sizes.whole_vectors
+        return self.takes_at_most(FEW) and self.shape.panels == 1 and self.sizes.whole_vectors
 
     def panels(self) -> Val:
         shape, f = self.shape, self.f
