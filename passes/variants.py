@@ -48,12 +48,14 @@ def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Sc
         return
     if tile.lanes == COLUMNS:
         contraction, _ = _tiles(kernel, tile)
+        found = any_window(kernel, tile.block_m) if tile.window else None
+        rows_in_place = contraction.row_stride if found is None else found.in_place
         columns_in_place = contraction.in_place(tile.vectors * schedule.vector_width) is not None
         if columns_in_place:
             yield replace(schedule, tile=replace(tile, packs=not tile.packs))
-        if contraction.row_stride is not None and not tile.window:
+        if rows_in_place is not None:
             yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
-            if columns_in_place:
+            if columns_in_place and found is None:
                 items = replace(tile, packs=False, rows_in_place=True, row_items=not tile.row_items)
                 yield replace(schedule, tile=items)
     for other in (form(kernel, machine) for form in FORMS):

@@ -16,6 +16,7 @@ from repro.ir.parse_program import parse_schedule
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.machines import AARCH64, Machine
 from tests.targets.native import HERE, differences, run_kernel, same
+from tests.targets.test_grouped_convolutions import Case, forward
 from tests.targets.test_random_schedules import arrays, default_results, kernels
 
 MACHINES = [*HERE, AARCH64]
@@ -79,6 +80,21 @@ def test_every_single_step_of_some_kernels_gives_equal_bits(machine: Machine) ->
     for kernel in chosen:
         for each in single_steps(kernel, machine):
             check(kernel, machine, each, 2)
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
+def test_a_window_without_blanks_is_tried_in_place(machine: Machine) -> None:
+    kernel = forward(Case(groups=1, size=9, pad=0, channels=8, filters=48))
+    default, blank = schedule(kernel, machine), forward(Case(groups=1, size=9, channels=8, filters=48))
+
+    def in_place(each: Schedule) -> bool:
+        return each.tile is not None and each.tile.window and each.tile.rows_in_place
+
+    found = [each for each in variants("packing", kernel, machine, default) if in_place(each)]
+    assert found and not in_place(default)
+    for each in found:
+        check(kernel, machine, each, 2)
+    assert not any(map(in_place, variants("packing", blank, machine, schedule(blank, machine))))
 
 
 def test_what_a_kernel_cannot_have_is_refused() -> None:
