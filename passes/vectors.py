@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from passes.phases import phases
+from passes.squares import across
 from passes.streams import burst, item_order
 from passes.sweeps import sweep
 from repro.ir import index as ix
@@ -39,6 +40,8 @@ _LATENCY = 4
 """Steps of one accumulator wait for each other."""
 _STRIDED = 2
 """An element that is not beside its neighbour, against a whole vector of those that are."""
+_TURNED = 4
+"""A vector that is read as it lies, and turned among others."""
 MOST_APART = 4
 """Elements from one lane to the next, up to which whole vectors are loaded rather than each lane."""
 _SLOW = {"div": 8, "rem": 16, "sqrt": 8}
@@ -152,6 +155,11 @@ class _Model:
             width //= 2
         return width
 
+    def _square(self, axis: Axis) -> frozenset[Load]:
+        """Loads that are turned in squares, where vectors go along an axis."""
+        found = across(self.kernel, axis)
+        return frozenset[Load]() if found is None else frozenset(found.loads)
+
     @cached_property
     def along(self) -> dict[Axis, Reduce]:
         """Reductions that have lanes of their own, by their last axis (any one where several share it)."""
@@ -167,7 +175,9 @@ class _Model:
         axis = None if position is None else self.kernel.axes[position]
         if axis is not None and self.width(axis) < 2:
             return 1 << 62
-        total = sum(self._cost(e, axis) for e in self.kernel.expressions)
+        turned = frozenset[Load]() if axis is None else self._square(axis)
+        total = sum(self._cost(e, axis) for e in self.kernel.expressions if e not in turned)
+        total += sum(_UNIT * iterations(e) * _TURNED // self.machine.lanes(32) for e in turned)
         every = math.prod(a.extent for a in self.kernel.axes)
         for store in self.kernel.stores:
             stride = 0 if axis is None else ix.coefficient(store.offset, axis)

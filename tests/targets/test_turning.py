@@ -11,15 +11,15 @@ import pytest
 from passes import streams
 from passes.lower import lower
 from passes.schedule import schedule
+from passes.squares import crossed
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.schedule import Schedule
-from repro.ir.types import F32, F64, I32, TensorType
+from repro.ir.types import BOOL, F16, F32, F64, I8, I32, U8, TensorType
 from repro.machines import Machine
-from repro.ops import add, slice_, transpose
+from repro.ops import add, convert_to, slice_, transpose
 from repro.ops.record import evaluate
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.meetings import rows_of
-from repro.targets.llvm.turning import crossed
 from tests.targets.native import HERE, executable
 
 Build = Callable[[Value], Value]
@@ -35,6 +35,12 @@ CASES: dict[str, tuple[TensorType, Build]] = {
     "ends reach back": (TensorType(F32, (83, 139)), lambda x: transpose(x, (1, 0))),
     "one square": (TensorType(F32, (16, 8)), lambda x: transpose(x, (1, 0))),
     "integers in batches": (TensorType(I32, (3, 70, 21)), lambda x: transpose(x, (0, 2, 1))),
+    "less than a line": (TensorType(F32, (11, 40)), lambda x: transpose(x, (1, 0))),
+    "bytes of less than a line": (TensorType(U8, (49, 32)), lambda x: transpose(x, (1, 0))),
+    "of 64 bits": (TensorType(F64, (19, 70)), lambda x: transpose(x, (1, 0))),
+    "of 16 bits": (TensorType(F16, (83, 139)), lambda x: transpose(x, (1, 0))),
+    "bytes": (TensorType(I8, (2, 70, 83)), lambda x: transpose(x, (0, 2, 1))),
+    "bytes that become floats": (TensorType(U8, (100, 70)), lambda x: convert_to(transpose(x, (1, 0)), F32)),
     "channels last": (TensorType(F32, (2, 20, 9, 11)), lambda x: transpose(x, (0, 2, 3, 1))),
     "an axis between": (TensorType(F32, (18, 5, 33)), lambda x: transpose(x, (2, 1, 0))),
     "one of two loads": (TensorType(F32, (40, 40)), _sum_of_both),
@@ -82,11 +88,17 @@ def test_squares_are_written_past_the_caches(name: str, machine: Machine, monkey
 def test_what_is_no_square_is_left_alone() -> None:
     _, program = _kernel("whole squares")
     kernel, along = program.kernels[0], Schedule(1, 8, 64)
-    assert crossed(kernel, along) is kernel.axes[0]
+    found = crossed(kernel, along)
+    assert found is not None and found.axis is kernel.axes[0]
     assert crossed(kernel, replace(along, vector_width=1)) is None
     assert crossed(kernel, replace(along, vector_axis=None)) is None
     assert crossed(kernel, Schedule(0, 8, 64)) is None, "that axis is read side by side, and written apart"
-    for kind in (TensorType(F64, (64, 64)), TensorType(F32, (64, 7)), TensorType(F32, (15, 64))):
+    for kind in (
+        TensorType(BOOL, (64, 64)),
+        TensorType(F32, (64, 7)),
+        TensorType(F32, (7, 64)),
+        TensorType(U8, (15, 64)),
+    ):
         graph = Graph((kind,), (transpose(argument(0, kind), (1, 0)),))
         assert crossed(lower(graph).kernels[0], along) is None
 
@@ -94,7 +106,7 @@ def test_what_is_no_square_is_left_alone() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_squares_are_no_rows_of_their_vector_axis(name: str) -> None:
     """Threads that share squares out have rows alone of an axis outside them."""
-    outside = {"integers in batches": 3, "channels last": 2, "an axis between": 5}
+    outside = {"integers in batches": 3, "bytes": 2, "channels last": 2, "an axis between": 5}
     _, program = _kernel(name)
     (kernel,) = program.kernels
     found = rows_of(kernel, schedule(kernel, HERE[0]))

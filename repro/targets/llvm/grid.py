@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from passes.squares import crossed
 from repro.ir.dependence import independent_axes
 from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
-from repro.targets.llvm.turning import NEAR, crossed
+from repro.targets.llvm.turning import NEAR
 
 
 class Grid:
@@ -26,8 +27,8 @@ class Grid:
         self.block = schedule.block if self.vector in apart else extent
         self.across, self.rows = crossed(kernel, schedule), 1
         if self.across is not None:
-            self.outer, self.inner = [axis for axis in others if axis is not self.across], []
-            self.rows, self.block = -(-self.across.extent // NEAR), NEAR
+            self.outer, self.inner = [axis for axis in others if axis is not self.across.axis], []
+            self.rows, self.block = -(-self.across.axis.extent // NEAR), NEAR
         self.blocks = -(-extent // self.block)
         self.together = kernel.serial > 0 and not self.outer and self.across is None and self.blocks > 1
         """Whether items are blocks of the vector axis alone, each of which goes through the serial axes: those that a

@@ -15,6 +15,7 @@ from typing import cast
 from passes.near_rows import kept
 from passes.phases import Phases, phases
 from passes.rename import rewritten
+from passes.squares import Crossing
 from passes.streams import far, streamed
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
@@ -34,7 +35,7 @@ from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.sweeps import Layout, Sweep
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.tiling import shape_of
-from repro.targets.llvm.turning import RUN, Squares
+from repro.targets.llvm.turning import Squares
 from repro.targets.llvm.windows import WindowItem
 
 AHEAD_BYTES = 8 << 10
@@ -224,14 +225,14 @@ class Items:
 
         self.body.nest(loops, self.at_outer(_quotient(f, number, grid.blocks), top), self.roots, (), inside)
 
-    def _squares(self, number: Val, across: Axis, top: Scope) -> None:
+    def _squares(self, number: Val, across: Crossing, top: Scope) -> None:
         """Items that follow each other go on with the lines that are read."""
         f, grid = self.f, self.grid
         assert grid.vector is not None
         rest = _quotient(f, number, grid.rows)
         scope = self.at_outer(_quotient(f, rest, grid.blocks), top)
         self.body.hoist(self.roots, scope)
-        squares = Squares(self.body, self.kernel, grid.vector, across, self.streamed)
+        squares = Squares(self.body, grid.vector, across, self.streamed)
         squares.emit(_rem(f, rest, grid.blocks), _rem(f, number, grid.rows), scope, self.stores)
 
     def at_outer(self, rest: Val, top: Scope) -> Scope:
@@ -393,7 +394,7 @@ class Items:
     def _streamed(self, store: Store) -> bool:
         """Whether a store's vectors lie one after another from a multiple of their size on."""
         axis, size = self.grid.vector, LINE_BYTES // self.kernel.buffers[store.buffer].dtype.bytes
-        width = self.width if self.grid.across is None else RUN
+        width = self.width if self.grid.across is None else self.grid.across.run
         run = min(width, size)
         if not self.streamed or self.schedule.sweep or axis is None:
             return False
