@@ -143,7 +143,7 @@ def _served(
     if not _along_rows(node) or end in results or len(users.get(end, ())) != 1:
         return None
     (wide,) = users[end]
-    if not _is_view(wide) or wide.types[0].shape != node.operands[0].shape or wide.value in results:
+    if not _spreads(wide, node) or wide.types[0].shape != node.operands[0].shape or wide.value in results:
         return None
     readers = users.get(wide.value, ())
     if len(readers) != 1 or not _continues(readers[0], wide.value) or _moves(readers[0]):
@@ -157,6 +157,14 @@ def _served(
     if value in taken or any(_picked(user, value, users) for user in users.get(value, ())):
         return None
     return wide.value, value
+
+
+def _spreads(wide: Node, node: Node) -> bool:
+    """Whether all elements of a row get that of one row: none of its axes lies along the axes that were reduced."""
+    kept = node.operands[0].rank - len(node["axes"])
+    if wide.op != "broadcast":
+        return False
+    return all(axis < kept for axis, extent in zip(wide["axes"], wide.operands[0].shape, strict=True) if extent > 1)
 
 
 def _picks(user: Node, value: Value) -> bool:

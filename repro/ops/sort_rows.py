@@ -36,10 +36,15 @@ Pack = Callable[[Value, Value], Value]
 """Packed keys from elements and their places, elementwise."""
 
 
+def is_selected(extent: int, count: int) -> bool:
+    """Whether so few of a row are wanted that the rest is not sorted."""
+    return extent > max(count * FEW, FEWEST)
+
+
 def least(source: Value, pack: Pack, count: int) -> Value:
     """The `count` least packed keys of each row, ascending: [outer, count, inner]."""
     extent = source.shape[1]
-    if extent > max(count * FEW, FEWEST):
+    if is_selected(extent, count):
         return _selected(pack(source, iota(source.shape, 1)), count)
     if extent <= PAIRS:
         return _by_pairs(pack(source, iota(source.shape, 1)), count)
@@ -81,7 +86,7 @@ def _selected(rows: Value, count: int) -> Value:
     element's own holds one that is less. What no block holds is always looked at.
     """
     levels = [rows]
-    while levels[-1].shape[1] > max(count * FEW, FEWEST):
+    while is_selected(levels[-1].shape[1], count):
         levels.append(_least_of_blocks(levels[-1]))
     found = least(levels.pop(), _as_they_are, count)
     extents = [level.shape[1] // BLOCK for level in levels]

@@ -8,12 +8,15 @@ import numpy as np
 
 from repro.ir.graph import Node, Value
 from repro.ir.types import F32, F64, I32, I64, U64, Array, TensorType
+from repro.ops.arithmetic import compare, convert_to, elementwise, select, sub
 from repro.ops.indexing import scatter
-from repro.ops.movement import fill, reshape
+from repro.ops.movement import broadcast, fill, reshape
 from repro.ops.points import take_along_axis, whole_points
 from repro.ops.record import Attributes, ByExpansion, Op, Sample, make, register
-from repro.ops.sort_keys import halves, is_narrow, key, packed, places_of
-from repro.ops.sort_rows import least
+from repro.ops.reduction import reduce_axes
+from repro.ops.slicing import slice_
+from repro.ops.sort_keys import LAST, halves, is_narrow, key, packed, places_of
+from repro.ops.sort_rows import is_selected, least
 from repro.ops.structure import iota
 
 Types = tuple[TensorType, ...]
@@ -66,11 +69,46 @@ def _narrow_order(rows: Value, count: int, descending: bool) -> Value:
 
 
 def _wide_order(rows: Value, count: int, descending: bool) -> Value:
-    """The same, of keys of 64 bits: by their lower half, then stably by the upper one."""
-    upper, lower = halves(key(rows, descending))
-    first = places_of(least(lower, packed, rows.shape[1]))
+    """The same, of keys of 64 bits; where few are asked for, of as many that they are among."""
+    keys = key(rows, descending)
+    if not is_selected(rows.shape[1], count):
+        return _by_halves(keys, count)
+    candidates = _candidates(keys, count)
+    found = _by_halves(take_along_axis(keys, candidates, 1, inside=True), count)
+    return take_along_axis(candidates, found, 1, inside=True)
+
+
+def _by_halves(keys: Value, count: int) -> Value:
+    """Places by their lower half, then stably by the upper one."""
+    upper, lower = halves(keys)
+    first = places_of(least(lower, packed, keys.shape[1]))
     second = places_of(least(take_along_axis(upper, first, 1, inside=True), packed, count))
     return take_along_axis(first, second, 1, inside=True)
+
+
+def _candidates(keys: Value, count: int) -> Value:
+    """Places of the `count` least keys, equal ones in the order of their places: first those whose upper half is below
+    that of the last one; of those that share it, the ones whose lower half is least."""
+    first = least(halves(keys)[0], packed, count)
+    outer, _, inner = keys.shape
+    last = halves(slice_(first, (0, count - 1, 0), (outer, count, inner)))[0]
+
+    def like_the_last(values: Value, places: Value) -> Value:
+        upper, lower = halves(values)
+        return select(compare("eq", upper, _along(last, values)), packed(lower, places), fill(LAST, values.type))
+
+    shared = places_of(least(keys, like_the_last, count))
+    below = compare("lt", halves(first)[0], _along(last, first))
+    number = reduce_axes("add", convert_to(below, I64), (1,))
+    behind = sub(iota(first.shape, 1), broadcast(number, first.shape, (0, 2)))
+    behind = elementwise("max", behind, fill(0, behind.type))
+    return select(below, places_of(first), take_along_axis(shared, behind, 1, inside=True))
+
+
+def _along(value: Value, like: Value) -> Value:
+    """[outer, 1, inner] for each element of a row."""
+    outer, _, inner = value.shape
+    return broadcast(reshape(value, (outer, inner)), like.shape, (0, 2))
 
 
 def _sort_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:

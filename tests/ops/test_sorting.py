@@ -126,9 +126,18 @@ def test_native_code_gives_the_stable_order(kind: str, name: str) -> None:
         assert places.tobytes() == expected(given, axis, count, True)[1].tobytes()
 
 
-@pytest.mark.parametrize(("extent", "count", "each"), [(1 << 16, 50, 40), (1 << 14, 1 << 14, 12 * 14 * 15 // 2)])
-def test_work_grows_with_the_elements(extent: int, count: int, each: int) -> None:
-    """Operations for each element: few of a selection, of a sort those of n log² n / 2 exchanges; not n."""
-    of = TensorType(BY_NAME["f32"], (1, extent))
+WORK = [
+    ("f32", 1 << 16, 50, 40),
+    ("i64", 1 << 16, 50, 80),
+    ("f32", 1 << 14, 1 << 14, 12 * 14 * 15 // 2),
+    ("f32", 300, 300, 7 * 300),
+]
+
+
+@pytest.mark.parametrize(("kind", "extent", "count", "each"), WORK)
+def test_work_grows_with_the_elements(kind: str, extent: int, count: int, each: int) -> None:
+    """Operations for each element: few of a selection, of a sort those of n log² n / 2 exchanges, or of n pairs
+    that are compared once."""
+    of = TensorType(BY_NAME[kind], (1, extent))
     program = pipeline.run(Graph((of,), sort(argument(0, of), 1, True, count))).program
     assert extent < program_operations(program) < each * extent
