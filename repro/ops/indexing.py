@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def _gather_element(node: Node, _: int, index: Index, operands: tuple[Access, ..
     operand, indices = node.operands
     axes, nb = node["axes"], indices.rank - 1
     places, inside = _point_at(operands[1], index[:nb], operand.shape, axes)
-    if "inside" in node.attributes:
+    if _stay_inside(node):
         inside = ix.TRUE
     at = dict(zip((*axes, *_window_axes(operand.rank, axes)), (*places, *index[nb:]), strict=True))
     picked = guard(operands[0](tuple(at[axis] for axis in range(operand.rank))), inside)
@@ -107,9 +108,16 @@ def gather(operand: Value, indices: Value, axes: Sequence[int], inside: bool = F
 
     `inside`: they cannot leave the operand, because of how they were made, and need no report.
     """
-    if inside:
-        return make("gather", operand, indices, axes=tuple(axes), inside=True).value
-    return make("gather", operand, indices, axes=tuple(axes)).value
+    return make("gather", operand, indices, axes=tuple(axes), **_mark(inside)).value
+
+
+def _mark(inside: bool) -> dict[str, Any]:
+    return {"inside": True} if inside else {}
+
+
+def _stay_inside(node: Node) -> bool:
+    """Whether no index of a gather or scatter can leave the operand: nothing is to be asked as it runs."""
+    return "inside" in node.attributes
 
 
 def _gather_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value | None, ...]:
@@ -118,11 +126,11 @@ def _gather_gradient(node: Node, cotangents: tuple[Value, ...]) -> tuple[Value |
     x + -0.0 == x for every x, so that -0.0 is the place to start from where some index points. Linear in the indices.
     """
     operand, indices = node.operands
-    axes, wide = node["axes"], _wide(operand.type)
+    axes, wide, inside = node["axes"], _wide(operand.type), _stay_inside(node)
     if not operand.type.elements:
         return fill(0, operand.type), None
-    start = select(_touched(operand.type, indices, axes), fill(-0.0, wide), fill(0, wide))
-    total = scatter("add", start, indices, convert_to(cotangents[0], wide.dtype), axes)
+    start = select(_touched(operand.type, indices, axes, inside), fill(-0.0, wide), fill(0, wide))
+    total = scatter("add", start, indices, convert_to(cotangents[0], wide.dtype), axes, inside)
     return convert_to(total, operand.dtype), None
 
 
@@ -137,11 +145,11 @@ def _over_windows(flags: Value, shape: Sequence[int], axes: Sequence[int]) -> Va
     return broadcast(transpose(flags, order), shape, sorted(axes))
 
 
-def _touched(operand: TensorType, indices: Value, axes: Sequence[int]) -> Value:
+def _touched(operand: TensorType, indices: Value, axes: Sequence[int], inside: bool) -> Value:
     """Whether some index points at each element: bool of the operand's shape."""
     extents = tuple(operand.shape[axis] for axis in axes)
     truth = fill(True, TensorType(BOOL, indices.shape[:-1]))
-    marks = scatter("set", fill(False, TensorType(BOOL, extents)), indices, truth, range(len(axes)))
+    marks = scatter("set", fill(False, TensorType(BOOL, extents)), indices, truth, range(len(axes)), inside)
     return _over_windows(marks, operand.shape, axes)
 
 
@@ -208,6 +216,8 @@ def _scatter_nests(
     window_axes = _window_axes(operand.rank, along)
     window = tuple(axes.fresh(shape[axis]) for axis in window_axes)
     places, inside = _point_at(operands[1], batch, shape, along)
+    if _stay_inside(node):
+        inside = ix.TRUE
     at = dict(zip((*along, *window_axes), (*places, *window), strict=True))
     offset = ix.linear(tuple(at[axis] for axis in range(operand.rank)), shape)
     update = operands[2]((*batch, *window))
@@ -217,12 +227,14 @@ def _scatter_nests(
     return copy, Nest((*batch, *window), len(batch), offset, update, when)
 
 
-def scatter(combiner: str, operand: Value, indices: Value, updates: Value, axes: Sequence[int]) -> Value:
+def scatter(
+    combiner: str, operand: Value, indices: Value, updates: Value, axes: Sequence[int], inside: bool = False
+) -> Value:
     """`operand` with `updates` [batch..., window...] put at points on `axes`, one by one in ascending order.
 
-    `combiner` is set, add, mul, min or max; f16 and bf16 can only be set.
+    `combiner` is set, add, mul, min or max; f16 and bf16 can only be set. `inside` as in `gather`.
     """
-    return make("scatter", operand, indices, updates, axes=tuple(axes), combiner=combiner).value
+    return make("scatter", operand, indices, updates, axes=tuple(axes), combiner=combiner, **_mark(inside)).value
 
 
 # its gradients ──────────────────────────────────────────────────────────────────────────────────────
@@ -244,7 +256,7 @@ def _numbers(shape: Sequence[int]) -> Value:
 
 def _of_added(node: Node, g: Value) -> tuple[Value, Value]:
     """g, and g at each update's point (+0.0 for one that is dropped)."""
-    return g, gather(g, node.operands[1], node["axes"])
+    return g, gather(g, node.operands[1], node["axes"], _stay_inside(node))
 
 
 def _of_set(node: Node, g: Value) -> tuple[Value, Value]:

@@ -13,16 +13,34 @@ from passes.checks import check_indices
 from repro.artifact import entries
 from repro.artifact.config import Tensor
 from repro.artifact.sessions import Parameter, Session
+from repro.autodiff import cotangents
 from repro.errors import ReproError
 from repro.frontend import EntryGraph
 from repro.ir.graph import Graph, Locations, Node, Value, argument
 from repro.ir.types import BOOL, F32, I64, Array, TensorType
-from repro.ops import add, branch, compare, elementwise, evaluate, gather, loop, mul, reshape, scalar, scatter, while_
+from repro.ops import (
+    add,
+    branch,
+    compare,
+    elementwise,
+    evaluate,
+    fill,
+    gather,
+    loop,
+    maximum,
+    minimum,
+    mul,
+    reshape,
+    scalar,
+    scatter,
+    while_,
+)  # fmt: skip
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
 from repro.train_step import TrainOptions
 from repro.train_step.losses import SoftmaxCrossEntropy
-from tests.running import executable
+from tests.running import executable, run_on_cpu
+from tests.targets.native import HERE
 from tests.train_step.digits import step_of
 from tests.train_step.test_shards import CASES
 
@@ -299,3 +317,39 @@ def test_an_embedding_index_out_of_range_is_reported_at_its_node_from_shards() -
                 session.run(dict(zip(names, (wrong, labels), strict=True)))
             assert (caught.value.op, caught.value.node) == ("Gather", "h")
             assert caught.value.found == f"index 3 at position {case.rows - 1} of the indices"
+
+
+# ── indices that cannot leave ───────────────────────────────────────────────────────────────────────
+
+
+def gradient_at(inside: bool) -> Graph:
+    """Rows of a table at clamped indices, the table's cotangent, and the cotangent of that."""
+
+    def make(table: Value, indices: Value, given: Value, further: Value) -> Sequence[Value]:
+        clamped = minimum(maximum(indices, fill(0, indices.type)), fill(3, indices.type))
+        rows = gather(table, clamped, (0,), inside)
+        [once] = cotangents([(rows, given)], [table])
+        assert once is not None
+        [twice] = cotangents([(once, further)], [given])
+        assert twice is not None
+        return rows, once, twice
+
+    return graph_of((TABLE, indices_type(5, 1), TensorType(F32, (5, 3)), TABLE), make)
+
+
+def test_gradients_of_indices_that_cannot_leave_are_not_asked_as_they_run() -> None:
+    random = np.random.default_rng(0)
+    inputs = [
+        ROWS,
+        np.array([[-7], [2], [2], [1 << 40], [1]]),
+        *(random.random(s, np.float32) for s in ((5, 3), (4, 3))),
+    ]
+    asked, free = gradient_at(False), gradient_at(True)
+    assert len(check_indices(asked).sources) > 3
+    assert not check_indices(free).sources
+    assert len(pipeline.run(free).program.kernels) < len(pipeline.run(asked).program.kernels)
+    wanted = [value.tobytes() for value in evaluate(asked, inputs)]
+    for machine in HERE:
+        for threads in (1, 3):
+            found = run_on_cpu(free, inputs, [], machine, threads)
+            assert [value.tobytes() for value in found] == wanted, (machine.name, threads)
