@@ -24,6 +24,8 @@ from tests.running import run_on_cpu
 SHAPES = {
     "one element": ((2, 1), 1, 1),
     "pairs": ((3, 37), 1, 37),
+    "just too few for blocks": ((2, 4 * FEW), 1, 4),
+    "just enough for blocks": ((2, 4 * FEW + 1), 1, 4),
     "most pairs": ((1, PAIRS), 1, PAIRS),
     "network, no whole power": ((2, PAIRS + 1), 1, PAIRS + 1),
     "network, whole power": ((1, 512), 1, 512),
