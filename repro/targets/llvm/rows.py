@@ -17,8 +17,8 @@ from repro.ir.expressions import Axis, Expr, Lanes, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import I64
 from repro.targets.llvm import scalars
+from repro.targets.llvm.along import Along, Run
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.reductions import Reduction, Run
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer, literal
 
@@ -124,7 +124,7 @@ class Rows:
     def _stage(self, active: Val, scope: Scope, slot: Val, reduces: list[Reduce], extent: int) -> _Stage:
         runs = list[Run]()
         for each in reduces:
-            reduction = Reduction(self.body, each, scope)
+            reduction = Along(self.body, each, scope)
             reduction.kept_at = slot if each is self.kept else None
             made = reduction.run() if self.beside and _count(each) == extent else None
             if made is None:
@@ -160,10 +160,10 @@ class Rows:
         if whole:
             state = f.loop(integer(0), integer(whole), lanes, state, step)
         f.when(active, lambda: elements.rest(integer(whole if elements.lanes else 0), scope))
-        values, found = iter(state), dict[Expr, Val]()
+        values, found, end = iter(state), dict[Expr, Val](), integer(elements.extent)
         for stage in pending:
             for run in stage.runs:
-                stage.scope.known[run.reduce] = run.finish(whole, [next(values) for _ in run.start])
+                stage.scope.known[run.reduce] = run.finish(integer(whole), end, [next(values) for _ in run.start])
             found |= {each: stage.scope.known[each] for each in stage.reductions}
         return found
 
