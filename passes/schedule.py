@@ -205,7 +205,7 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     if columns < 4 or terms < 4:
         return None
     width = machine.lanes(contraction.reduce.dtype.bits)
-    while width > columns and width > 4:
+    while width >= 2 * columns and width > 4:
         width //= 2
     tile_rows, vectors, in_place = _register_tile(contraction, width, machine)
     most = _most_columns(contraction, machine)

@@ -362,3 +362,15 @@ def test_rows_that_share_a_cache_set_are_read_in_place_by_fewer(
 @pytest.mark.parametrize("right", [False, True])
 def test_rows_that_share_a_cache_set(machine, m: int, n: int, right: bool) -> None:
     check(matmul(m, n, 1024, right=right, bias=True), machine)
+
+
+@MACHINES
+@pytest.mark.parametrize(("columns", "width"), [(4, 4), (5, 8), (8, 8), (9, 16), (15, 16)])
+def test_few_columns_take_one_vector(machine, columns: int, width: int) -> None:
+    """One that has room for all of them: two of half the width are as many lanes in twice the instructions."""
+    made = matmul(29, columns, 40)
+    chosen = schedule(made, machine)
+    if width <= machine.lanes(32):
+        assert chosen.tile is not None
+        assert (chosen.vector_width, chosen.tile.vectors) == (width, 1)
+    check(made, machine)
