@@ -124,6 +124,8 @@ class Memory(ABC):
             return together(scope)
 
         def gathered() -> Sequence[Val]:
+            if start is not None:
+                return [self._every(step, expr, start, lanes.width, mask)]
             return [self._gathered(expr, Scope(scope, {}), lanes, mask)]
 
         every = scalars.all_lanes(self.f, mask)
@@ -147,8 +149,9 @@ class Memory(ABC):
             made = self.f.let(text, expr.dtype, width).text
         return self._from_memory(Val(made, expr.dtype, width), expr.dtype)
 
-    def _every(self, step: int, expr: Load, start: Val, width: int) -> Val:
-        """So many elements, each `step` behind the one before, from whole vectors that end with the last of them."""
+    def _every(self, step: int, expr: Load, start: Val, width: int, mask: Val | None = None) -> Val:
+        """So many elements, each `step` behind the one before, from whole vectors that end with the last of them; of
+        those that are masked off nothing is read."""
         kind, starts = (
             vector(memory(expr.dtype), width),
             [min(n * width, (width - 1) * (step - 1)) for n in range(step)],
@@ -156,7 +159,10 @@ class Memory(ABC):
         parts = list[Val]()
         for first in starts:
             address = self.pointer(expr.buffer, self.f.add(start, integer(first))).text
-            parts.append(self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype, width))
+            if mask is None:
+                parts.append(self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype, width))
+                continue
+            parts.append(self._masked("load", "ptr", address, self._wanted(step, first, mask), expr.dtype))
         found = parts[0]
         for number, part in enumerate(parts[1:], 1):
             here = [lane * step for lane in range(width)]
@@ -165,6 +171,14 @@ class Memory(ABC):
             picks = [*before, *(width + at - starts[number] for at in here[len(before) : until])]
             found = self._picked(found, part, picks + [0] * (width - len(picks)))
         return self._from_memory(found, expr.dtype)
+
+    def _wanted(self, step: int, first: int, mask: Val) -> Val:
+        """Which elements of a vector that begins so far behind the first lane's are read: those of lanes that exist."""
+        nothing, places = scalars.constant(self.f, BOOL, 0, mask.width), range(first, first + mask.width)
+        lanes = [at // step if at % step == 0 else mask.width for at in places]
+        picks = ", ".join(f"i32 {min(lane, mask.width)}" for lane in lanes)
+        text = f"shufflevector {mask.typed}, {nothing.typed}, <{mask.width} x i32> <{picks}>"
+        return self.f.let(text, BOOL, mask.width)
 
     def _picked(self, a: Val, b: Val, lanes: list[int]) -> Val:
         kind, picks = vector(memory(a.dtype), a.width), ", ".join(f"i32 {lane}" for lane in lanes)
