@@ -163,20 +163,21 @@ class LoadedArtifact:
         """
         mine = [runner for each in self.config.targets for runner in registry.runners_of(each.name)]
         family = registry.family_of(target)
-        if family is None:
-            found = next((runner for runner in mine if runner.name == target), None)
-            if found is not None:
-                return found
+        wanted = [each for each in mine if each.name == target] if family is None else family.runners
+        own = [each for each in wanted if each in mine]
+        if not own:
             known = ", ".join(sorted({REFERENCE, *(each.name for each in mine), *registry.families_of(mine)}))
-            raise ReproError(f"the artifact has no target '{target}'", found=target, expected=known)
-        own = [runner for runner in family.runners if runner in mine]
+            next_step = f"build it with --targets {target}" if target in registry.NAMES else None
+            raise ReproError(f"the artifact has no target '{target}'", found=target, expected=known, next=next_step)
+        if family is None:
+            return own[0]
         for runner in own:
             if runner.obstacle() is None:
                 return runner
         reasons = "; ".join(f"{runner.name}: {runner.obstacle()}" for runner in own)
         raise ReproError(
             f"the artifact has no code of target '{family.name}' for this host",
-            found=reasons or f"no {family.name} target",
+            found=reasons,
             exit_code=EXIT_INCOMPLETE,
         )
 

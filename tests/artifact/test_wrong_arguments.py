@@ -12,7 +12,7 @@ import pytest
 
 import repro
 from repro.artifact.loaded import LoadedArtifact
-from repro.errors import ReproError
+from repro.errors import EXIT_USAGE, ReproError
 from repro.signatures import checked
 
 MODEL = Path(__file__).resolve().parents[2] / "golden" / "digits_mlp" / "forward.onnx"
@@ -24,10 +24,10 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifact:
     return repro.build(MODEL, tmp_path_factory.mktemp("arguments") / "out", bind={"N": 4}, targets=())
 
 
-def refused(action: Callable[[], object], argument: str) -> ReproError:
+def refused(action: Callable[[], object], argument: str | None = None) -> ReproError:
     with pytest.raises(ReproError) as caught:
         action()
-    assert f"{argument}=..." in str(caught.value)
+    assert argument is None or f"{argument}=..." in str(caught.value)
     assert caught.value.found
     return caught.value
 
@@ -41,6 +41,15 @@ def test_counts_of_a_session(artifact: LoadedArtifact, argument: str, given: Any
 def test_names_of_a_session(artifact: LoadedArtifact) -> None:
     refused(lambda: artifact.session(target=["cpu"]), "target")  # pyright: ignore[reportArgumentType]
     refused(lambda: artifact.session(entry=b"infer"), "entry")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu/x86-64-v4", "gpu", "gpu/interpreter", "tpu-sim", "tpu-sim/v4"])
+def test_a_target_that_was_not_built(artifact: LoadedArtifact, target: str) -> None:
+    error = refused(lambda: artifact.session("infer", target))
+    assert error.next == f"build it with --targets {target}"
+    assert error.expected == "reference"
+    assert error.exit_code == EXIT_USAGE
+    assert refused(lambda: artifact.session("infer", "abacus")).next is None
 
 
 def test_integers_of_any_kind(artifact: LoadedArtifact) -> None:
