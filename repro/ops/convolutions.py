@@ -292,8 +292,8 @@ def _phase(node: Node, members: Sequence[Sequence[_Phase]], rows: Sequence[int])
 
 
 def _taps_of(w: Value, phases: Sequence[_Phase]) -> Value:
-    starts, steps = zip(*((phase.taps.start, phase.taps.step) for phase in phases), strict=True)
-    return slice_(w, (0, 0, *starts), w.shape, (1, 1, *steps))
+    starts, stops, steps = zip(*((each.taps.start, each.taps.stop, each.taps.step) for each in phases), strict=True)
+    return slice_(w, (0, 0, *starts), (*w.shape[:2], *stops), (1, 1, *steps))
 
 
 def _panel(node: Node, phases: Sequence[_Phase]) -> int:
@@ -328,6 +328,34 @@ def _without_holes(node: Node) -> tuple[Value, ...] | None:
     return None
 
 
+def _without_edges(node: Node) -> tuple[Value, ...] | None:
+    """The bits of a convolution without holes, without the taps that only ever meet padding: of an image of one
+    pixel, 8 of 9. Its panels hold the channels that they hold with all taps."""
+    (x, w), rank = node.operands, len(node["output"])
+    if "panel" in node.attributes or any(hole > 1 for hole in node["input_dilations"]):
+        return None
+    if any(value.type.elements == 0 for value in (x, w, node.value)):
+        return None
+    phases = [_met(node, axis) for axis in range(rank)]
+    if all(len(each.taps) == taps for each, taps in zip(phases, w.shape[2:], strict=True)):
+        return None
+    return (_phase(node, [phases], node["output"]),)
+
+
+def _met(node: Node, axis: int) -> _Phase:
+    """All outputs of an axis, and the taps from the first to the last that meets an element for one of them."""
+    stride, step, offset = (node[name][axis] for name in ("strides", "tap_steps", "offsets"))
+    extent, last = node.operands[0].shape[2 + axis], (node["output"][axis] - 1) * stride
+    ends = ((t * step + offset, t * step + offset + last) for t in range(node.operands[1].shape[2 + axis]))
+    met = [t for t, (low, high) in enumerate(ends) if high >= 0 and low < extent]
+    taps = range(met[0], met[-1] + 1) if met else range(0)
+    return _Phase(taps, stride, step, offset + taps.start * step)
+
+
+def _cheaper(node: Node) -> tuple[Value, ...] | None:
+    return _without_holes(node) or _without_edges(node)
+
+
 def _runs(
     node: Node, phases: Sequence[Sequence[_Phase]], rows: Sequence[int], chosen: Sequence[Sequence[_Phase]]
 ) -> Value:
@@ -360,7 +388,7 @@ register(
         infer=_convolution_type,
         reference=_convolution_reference,
         gradient=_convolution_gradient,
-        lowering=ByElement(_convolution_element, reduces=True, overlaps=_overlaps, cheaper=_without_holes),
+        lowering=ByElement(_convolution_element, reduces=True, overlaps=_overlaps, cheaper=_cheaper),
         samples=_convolution_samples,
         expensive=True,
         meaning="convolution, forward or transposed, grouped and dilated (rules 7 and 8)",

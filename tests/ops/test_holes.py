@@ -105,3 +105,36 @@ def test_as_compiled_code(machine, taps: int, pad: int) -> None:
     arrays = operands(x, w, edges=True)
     (wanted,), (found, *_) = evaluate(graph, arrays, []), run_on_cpu(graph, arrays, [], machine, 2)
     assert same(F32, found, wanted)
+
+
+# ── taps that only ever meet padding ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("extents", "taps", "left", "given"),
+    [
+        ((1, 1), (3, 3), (1, 1), {"strides": (1, 1), "tap_steps": (1, 1), "offsets": (-1, -1)}),
+        ((1, 4), (3, 3), (1, 3), {"strides": (1, 1), "tap_steps": (1, 1), "offsets": (-1, -1)}),
+        ((4, 4), (3, 3), (1, 1), {"strides": (1, 1), "tap_steps": (12, 12), "offsets": (-12, -12)}),
+        ((2, 3), (5, 3), (2, 2), {"strides": (2, 1), "tap_steps": (1, 1), "offsets": (-2, -1)}),
+        ((1, 5), (3, 2), (1, 2), {"strides": (1, 1), "tap_steps": (-1, -1), "offsets": (1, 1)}),
+        ((2, 2), (4, 3), (2, 1), {"strides": (1, 3), "tap_steps": (1, 3), "offsets": (-1, -3)}),
+    ],
+)
+def test_taps_that_only_meet_padding(extents: Shape, taps: Shape, left: Shape, given: Any, groups: int) -> None:
+    x, w = (2, 300, *extents), (4, 300 // groups, *taps)
+    given = {"output": (1, 1) if taps[0] > 3 else extents, "groups": groups, **given}
+    stated = graph_of(x, w, **given)
+    without = expand(stated)
+    (found,) = [node for node in without.nodes if node.op == "convolution"]
+    assert found.operands[1].shape[2:] == left
+    arrays = operands(x, w, edges=True)
+    (wanted,), (cut,) = evaluate(stated, arrays, []), evaluate(without, arrays, [])
+    assert same(F32, cut, wanted)
+
+
+def test_a_convolution_of_padding_alone_is_zero() -> None:
+    stated = graph_of((1, 2, 3), (4, 2, 2), output=(2,), strides=(1,), tap_steps=(1,), offsets=(-9,))
+    (found,) = evaluate(expand(stated), operands((1, 2, 3), (4, 2, 2), edges=True), [])
+    assert found.tobytes() == bytes(found.nbytes)
