@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from passes.near_rows import kept
@@ -24,7 +25,7 @@ from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
 from repro.ir.types import I64
 from repro.machines import Machine
-from repro.targets.llvm import contraction, reductions, row_items, scalars, tables
+from repro.targets.llvm import beside, contraction, reductions, row_items, scalars, tables
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.grid import Grid
 from repro.targets.llvm.group_lanes import GroupItem
@@ -117,7 +118,12 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
     elif items.reduced_ahead():
         items.rows(Val("%begin", I64), Val("%end", I64), top)
     else:
-        f.loop(Val("%begin", I64), Val("%end", I64), 1, (), item)
+        begin, end = Val("%begin", I64), Val("%end", I64)
+        count = beside.together(kernel, items.grid, body)
+        if count > 1:
+            at = partial(items.at_outer, top=top)
+            begin = beside.emit(body, roots, items.grid.outer, (begin, end, count), at, items.stores)
+        f.loop(begin, end, 1, (), item)
     if f.metadata:
         f.effect(machine.fence, [], [])
 

@@ -16,7 +16,8 @@ from repro.targets.llvm.along import Along
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.extremes import Extreme, in_pairs
 from repro.targets.llvm.scope import Scope
-from repro.targets.llvm.text import Val, element, integer, vector
+from repro.targets.llvm.terms import Running
+from repro.targets.llvm.text import Val, integer
 
 
 def emit(body: Body, reduction: Reduce, scope: Scope) -> Val:
@@ -144,7 +145,7 @@ class Reduction(Along):
         return [longer if present is None else scalars.select(self.f, present, longer, state[0])]
 
     def panel(self, begin: Val, size: int, zero: Val) -> Val:
-        end = self._least(self.f.add(begin, integer(size)), self.count)
+        end = self.least(self.f.add(begin, integer(size)), self.count)
 
         def step(flat: Val, state: list[Val]) -> Sequence[Val]:
             return self.link(self.at(flat), state)
@@ -156,7 +157,7 @@ class Reduction(Along):
         per_block = order.panel * order.panels_per_block
 
         def block(begin: Val, totals: list[Val]) -> Sequence[Val]:
-            end = self._least(self.f.add(begin, integer(per_block)), self.count)
+            end = self.least(self.f.add(begin, integer(per_block)), self.count)
 
             def panel(start: Val, sums: list[Val]) -> Sequence[Val]:
                 return [self._first_or_add(start, begin, sums[0], self.panel(start, order.panel, zero))]
@@ -171,7 +172,7 @@ class Reduction(Along):
         summed = scalars.apply(self.f, "add", self.dtype, [total, value])
         return self.f.let(f"select {is_first.typed}, {value.typed}, {summed.typed}", self.dtype, value.width)
 
-    def _least(self, value: Val, bound: int) -> Val:
+    def least(self, value: Val, bound: int) -> Val:
         return scalars.least(self.f, value, integer(bound))
 
     # lanes (rule 10) ────────────────────────────────────────────────────────────────────────────────
@@ -193,7 +194,7 @@ class Reduction(Along):
         def sums(begin: Val, end: Val) -> Val:
             def of_leaf(number: Val) -> Val:
                 start = self.f.scaled(number, order.leaf)
-                stop = self._least(self.f.add(start, integer(order.leaf)), count)
+                stop = self.least(self.f.add(start, integer(order.leaf)), count)
                 return leaf(start, stop)
 
             return self.in_memory(order, begin, end, of_leaf)
@@ -206,30 +207,14 @@ class Reduction(Along):
 
     def in_memory(self, order: Lanes, begin: Val, end: Val, term: Callable[[Val], Val]) -> Val:
         """Running sums on the stack, one per lane of the order; `begin` is a multiple of the lanes."""
-        kind = vector(element(self.dtype), self.width)
-        store = self.f.alloca(f"[{order.lanes} x {kind}]")
-        start = self.identity()
-        for lane in range(order.lanes):
-            self.f.line(f"store {start.typed}, ptr {self._slot(store, kind, integer(lane))}, align {self.dtype.bytes}")
+        running = Running(self, order)
 
         def step(flat: Val, _: list[Val]) -> Sequence[Val]:
-            value = term(flat)
-            lane = self.f.let(f"and i64 {flat.text}, {order.lanes - 1}", I64)
-            slot = self._slot(store, kind, lane)
-            old = self.f.let(f"load {kind}, ptr {slot}, align {self.dtype.bytes}", self.dtype, self.width)
-            self.f.line(f"store {self.combine(old, value).typed}, ptr {slot}, align {self.dtype.bytes}")
+            running.add(flat, term(flat))
             return ()
 
         self.f.loop(begin, end, 1, (), step)
-        partial = [
-            self.f.let(
-                f"load {kind}, ptr {self._slot(store, kind, integer(lane))}, align {self.dtype.bytes}",
-                self.dtype,
-                self.width,
-            )
-            for lane in range(order.lanes)
-        ]
-        return self.folded(order, partial)
+        return self.folded(order, running.parts())
 
     def folded(self, order: Lanes, partial: Sequence[Val]) -> Val:
         """What the first lanes of the order hold, folded by halves: the others are absent, and would change nothing."""
@@ -239,9 +224,6 @@ class Reduction(Along):
             partial[: max(0, len(partial) - half)] = [self.combine(a, b) for a, b in pairs]
             partial, half = partial[:half], half // 2
         return partial[0]
-
-    def _slot(self, store: str, kind: str, lane: Val) -> str:
-        return self.f.let(f"getelementptr inbounds {kind}, ptr {store}, {lane.typed}", I64).text
 
     def leaf_along(self, order: Lanes, begin: Val, end: Val) -> Val:
         """The order's lanes are the lanes of a vector: 32 consecutive terms at a time."""

@@ -1,4 +1,4 @@
-"""The terms of an ordered reduction as LLVM IR: one at a time, or all of a few."""
+"""The terms of an ordered reduction as LLVM IR: one at a time, or all of a few; and running sums of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from repro.ir.expressions import Axis, Reduce, topological
-from repro.ir.types import BOOL, DType
+from repro.ir.expressions import Axis, Lanes, Reduce, topological
+from repro.ir.types import BOOL, I64, DType
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.scope import Scope
-from repro.targets.llvm.text import Val, integer
+from repro.targets.llvm.text import Val, element, integer, vector
 
 T = TypeVar("T")
 
@@ -103,3 +103,31 @@ class Terms:
 
         inside(self.reduce.axes, self.scope)
         return found
+
+
+class Running:
+    """Running sums on the stack, one per lane of an order."""
+
+    def __init__(self, terms: Terms, order: Lanes) -> None:
+        self.terms, self.f, self.order = terms, terms.f, order
+        self.kind = vector(element(terms.dtype), terms.width)
+        self.store = self.f.alloca(f"[{order.lanes} x {self.kind}]")
+        start = terms.identity()
+        for lane in range(order.lanes):
+            self.f.line(f"store {start.typed}, {self._slot(integer(lane))}")
+
+    def add(self, flat: Val, value: Val) -> None:
+        """The term of a number onto its lane."""
+        slot = self._slot(self.f.let(f"and i64 {flat.text}, {self.order.lanes - 1}", I64))
+        self.f.line(f"store {self.terms.combine(self._at(slot), value).typed}, {slot}")
+
+    def parts(self) -> list[Val]:
+        """What each lane of the order has, to be folded."""
+        return [self._at(self._slot(integer(lane))) for lane in range(self.order.lanes)]
+
+    def _at(self, slot: str) -> Val:
+        return self.f.let(f"load {self.kind}, {slot}", self.terms.dtype, self.terms.width)
+
+    def _slot(self, lane: Val) -> str:
+        place = self.f.let(f"getelementptr inbounds {self.kind}, ptr {self.store}, {lane.typed}", I64)
+        return f"ptr {place.text}, align {self.terms.dtype.bytes}"

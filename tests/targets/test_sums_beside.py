@@ -1,0 +1,72 @@
+"""Sums of several outputs at a time: each has the bits that it has alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from passes.lower import lower
+from passes.schedule import schedule
+from repro.ir.graph import Graph, argument
+from repro.ir.loops import Kernel
+from repro.ir.schedule import Schedule
+from repro.ir.types import F32, TensorType
+from repro.machines import Machine
+from repro.ops import mul, reduce_axes, sub
+from repro.ops.record import evaluate
+from repro.targets.llvm import beside, reductions
+from repro.targets.llvm.body import Body
+from repro.targets.llvm.grid import Grid
+from repro.targets.llvm.text import Function
+from tests.targets.native import HERE, executable
+
+SHAPES = {
+    "one leaf": (4, 6, 64),
+    "a last leaf that is not full": (70, 7, 64),
+    "leaves of leaves": (2100, 3, 2, 64),
+    "fewer outputs than go together": (70, 2, 64),
+}
+
+
+def _graph(shape: tuple[int, ...]) -> Graph:
+    """The sum of each channel's squares, less its values: pictures in front of it, their pixels behind."""
+    kind = TensorType(F32, shape)
+    x = argument(0, kind)
+    others = (0, *range(2, len(shape)))
+    return Graph((kind,), (reduce_axes("add", sub(mul(x, x), x), others),))
+
+
+def _together(kernel: Kernel, chosen: Schedule, machine: Machine) -> int:
+    return beside.together(kernel, Grid(kernel, chosen), Body(Function(), kernel, reductions.emit, machine))
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", SHAPES)
+def test_sums_have_the_references_bits(name: str, threads: int, machine: Machine) -> None:
+    graph = _graph(SHAPES[name])
+    program, far = lower(graph), replace(machine, l2_bytes=64)
+    chosen = [schedule(kernel, far) for kernel in program.kernels]
+    assert max(map(_together, program.kernels, chosen, [far] * len(chosen))) > 1
+    given = np.random.default_rng(7).standard_normal(SHAPES[name]).astype(np.float32)
+    runner = executable(program, far, chosen, threads)
+    [found] = runner.run([given])
+    runner.close()
+    assert found.tobytes() == evaluate(graph, [given])[0].tobytes()
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+@pytest.mark.parametrize(("shape", "near", "together"), [
+    ((70, 7, 64), False, True),
+    ((70, 7, 64), True, False),
+    ((70, 7, 60), False, False),
+    ((70, 7, 2048), False, False),
+])  # fmt: skip
+def test_only_short_runs_that_come_from_afar(
+    shape: tuple[int, ...], near: bool, together: bool, machine: Machine
+) -> None:
+    (kernel,) = lower(_graph(shape)).kernels
+    here = replace(machine, l2_bytes=1 << 30 if near else 64)
+    assert (_together(kernel, Schedule(None, 1, 1), here) > 1) == together
