@@ -11,6 +11,7 @@ import pytest
 
 import repro
 from passes import pipeline
+from passes.earlier import earlier
 from passes.recompute import MemoryBudgetError, recompute
 from repro.artifact.compiling import compile_programs
 from repro.artifact.config import Config
@@ -27,8 +28,8 @@ from repro.train_step import TrainStep, train_step, training_of
 from tests.passes.symbolic import terms
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
-BUDGETS = {"digits_cnn": (90, 76), "nano_gpt": (75, 60, 50)}
-"""Percent of the arena of the program that keeps everything. A call of digits_cnn reads and writes 75.8 % at once."""
+BUDGETS = {"digits_cnn": (95, 85), "nano_gpt": (75, 60, 50)}
+"""Percent of the arena with calls moved up. A call of digits_cnn reads and writes 84.9 % at once."""
 CASES = [(name, percent) for name, percents in BUDGETS.items() for percent in percents]
 
 
@@ -44,10 +45,13 @@ LOOPS: dict[str, dict[str, int]] = {
     "shards": {"shards": 2},
     "both": {"accumulation": 2, "shards": 2},
 }
-LOOP_BUDGETS = {"digits_cnn": (92, 85), "nano_gpt": (80, 60)}
-"""Percent, for each of the ways above to have the step in loops.
-(What digits_mlp holds are its gradients, all at once: nothing to repeat.)"""
-LOOP_CASES = [(f"{name} {way}", percent) for name, kept in LOOP_BUDGETS.items() for way in LOOPS for percent in kept]
+LOOP_BUDGETS = {
+    **dict.fromkeys(["digits_cnn accumulation", "digits_cnn both"], (98, 96)),
+    **dict.fromkeys([f"nano_gpt {way}" for way in LOOPS], (80, 60)),
+}
+"""Percent, by the ways above to have the step in loops. (What digits_mlp and digits_cnn by shards hold they hold all at
+once: nothing to repeat.)"""
+LOOP_CASES = [(case, percent) for case, kept in LOOP_BUDGETS.items() for percent in kept]
 
 
 @cache
@@ -72,10 +76,13 @@ def trained(case: str) -> Trained:
     return Trained(step, program, tuple(data))
 
 
+def budget(name: str, percent: int) -> int:
+    return earlier(trained(name).program).arena_bytes * percent // 100
+
+
 @cache
 def bounded(name: str, percent: int) -> Program:
-    program = trained(name).program
-    return recompute(program, program.arena_bytes * percent // 100)
+    return recompute(trained(name).program, budget(name, percent))
 
 
 def compiled(program: Program) -> CompiledProgram:
@@ -101,7 +108,7 @@ def results(name: str, code: CompiledProgram, threads: int) -> list[bytes]:
 @pytest.mark.parametrize(("name", "percent"), CASES)
 def test_the_arena_fits_and_calls_are_repeated(name: str, percent: int) -> None:
     before, after = trained(name).program, bounded(name, percent)
-    assert after.arena_bytes <= before.arena_bytes * percent // 100
+    assert after.arena_bytes <= budget(name, percent)
     assert len(after.steps) > len(before.steps)
     assert program_operations(before) < program_operations(after) < 2 * program_operations(before)
     assert (after.kernels, after.constants, after.written) == (before.kernels, before.constants, before.written)
@@ -123,7 +130,7 @@ def test_outputs_and_state_have_the_same_bits(name: str) -> None:
 def test_in_loops_the_arena_fits_and_a_run_ends_in_the_same_values(case: str, percent: int) -> None:
     before, after = trained(case).program, bounded(case, percent)
     assert any(isinstance(step, CountedLoop) for step in before.steps)
-    assert after.arena_bytes <= before.arena_bytes * percent // 100
+    assert after.arena_bytes <= budget(case, percent)
     assert program_operations(before) <= program_operations(after) < 2 * program_operations(before)
     assert (after.kernels, after.constants, after.written) == (before.kernels, before.constants, before.written)
     assert terms(after) == terms(before)
@@ -136,11 +143,9 @@ def in_bodies(program: Program) -> int:
     )
 
 
-@pytest.mark.parametrize("way", LOOPS)
-@pytest.mark.parametrize("name", ["digits_cnn", "nano_gpt"])
-def test_calls_are_repeated_in_bodies(name: str, way: str) -> None:
-    case, percent = f"{name} {way}", LOOP_BUDGETS[name][-1]
-    assert in_bodies(bounded(case, percent)) > in_bodies(trained(case).program) > 0
+@pytest.mark.parametrize("case", LOOP_BUDGETS)
+def test_calls_are_repeated_in_bodies(case: str) -> None:
+    assert in_bodies(bounded(case, LOOP_BUDGETS[case][-1])) > in_bodies(trained(case).program) > 0
 
 
 def test_calls_that_are_moved_up_lower_the_arena_alone() -> None:
@@ -154,13 +159,12 @@ def test_calls_that_are_moved_up_lower_the_arena_alone() -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(f"{name} {way}", marks=() if way == "both" else pytest.mark.full)
-     for name in LOOP_BUDGETS for way in LOOPS],
+    [pytest.param(case, marks=() if case.endswith("both") else pytest.mark.full) for case in LOOP_BUDGETS],
 )  # fmt: skip
 def test_in_loops_outputs_and_state_have_the_same_bits(case: str) -> None:
     expected = results(case, compiled(trained(case).program), 1)
     assert len(expected) > len(trained(case).step.updates)
-    for percent in LOOP_BUDGETS[case.partition(" ")[0]]:
+    for percent in LOOP_BUDGETS[case]:
         code = compiled(bounded(case, percent))
         for threads in (1, 2):
             assert results(case, code, threads) == expected, (percent, threads)
@@ -195,7 +199,7 @@ def test_an_impossible_budget_is_refused_and_the_size_named_is_met() -> None:
 def test_a_budget_that_fits_changes_nothing_and_the_choice_is_repeated() -> None:
     program = trained("nano_gpt").program
     assert recompute(program, program.arena_bytes) is program
-    again = recompute(program, program.arena_bytes * 60 // 100)
+    again = recompute(program, budget("nano_gpt", 60))
     assert again.text == bounded("nano_gpt", 60).text
 
 
@@ -210,12 +214,14 @@ def test_an_artifact_with_a_budget_verifies(tmp_path: Path) -> None:
         )  # fmt: skip
         return built.config
 
-    budget = trained("digits_cnn").program.arena_bytes * 85 // 100
-    whole, small = build("whole", None), build("small", budget)
-    assert (whole.build.memory_budget, small.build.memory_budget) == (None, budget)
+    most = budget("digits_cnn", 95)
+    whole, small = build("whole", None), build("small", most)
+    assert (whole.build.memory_budget, small.build.memory_budget) == (None, most)
     assert whole.entries == small.entries and whole.golden == small.golden
     assert whole.targets[0].entries[-1].program != small.targets[0].entries[-1].program
-    passes = [[each.name for each in config.passes[-1].passes] for config in (whole, small)]
+    passes = [
+        [step.name for each in config.passes if not each.target for step in each.passes] for config in (whole, small)
+    ]
     assert passes[1] == [*passes[0], "recompute"]
     report = repro.verify(tmp_path / "small", targets=machine.name)
     assert report.exit_code == 0, report.summary

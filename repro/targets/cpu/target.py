@@ -8,6 +8,7 @@ from functools import lru_cache
 from passes import legality
 from passes import variants as tuning
 from passes.at_load import at_load
+from passes.earlier import earlier
 from passes.fused_updates import fused_updates
 from passes.leaves import leaves
 from passes.near_rows import near_rows
@@ -54,7 +55,7 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 @lru_cache(maxsize=8)
 def _shaped(program: Program, limits: Limits) -> Program:
     """Machines of equal caches shape a program alike."""
-    return row_blocks(near_rows(leaves(fused_updates(program))), limits)
+    return earlier(row_blocks(near_rows(leaves(fused_updates(program))), limits))
 
 
 def _code_target(machine: Machine) -> CodeTarget:
