@@ -12,6 +12,7 @@ from passes.earlier import earlier
 from passes.fused_updates import fused_updates
 from passes.leaves import leaves
 from passes.near_rows import near_rows
+from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
 from passes.schedule import schedule, tile_orders
 from repro.ir.loops import Kernel
@@ -55,7 +56,7 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 @lru_cache(maxsize=8)
 def _shaped(program: Program, limits: Limits) -> Program:
     """Machines of equal caches shape a program alike."""
-    return earlier(row_blocks(near_rows(leaves(fused_updates(program))), limits))
+    return earlier(parts(row_blocks(near_rows(leaves(fused_updates(program))), limits)))
 
 
 def _code_target(machine: Machine) -> CodeTarget:

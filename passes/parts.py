@@ -1,0 +1,203 @@
+"""Values put together from parts, each part written where it belongs by the call that computes it.
+
+The gradient of a split is such a value: queries, keys and values of attention have gradients of their own, which a
+kernel copied side by side. Along one axis of such a kernel each index takes its elements from one buffer alone, and has
+zeros for the others. Where the buffers are read by nothing else, the calls that fill them store into the whole value
+instead, and the copy is gone with its operands.
+
+The bits are those of the copy: what it computes of an element (the sum with zeros) is computed before the store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from passes.calls import Called, call_of, called
+from passes.plan import with_steps
+from passes.rename import rebuilt, rewritten
+from passes.sequences import touched
+from repro.ir import index as ix
+from repro.ir.expressions import FALSE, TRUE, Apply, Axis, Const, Expr, IndexOp, Load, Reduce, const, topological
+from repro.ir.loops import Kernel, Store
+from repro.ir.program import OUTPUT, TEMPORARY, Call, Program, RowBlocks, Step, walk
+
+Place = tuple[int, int]
+"""Of a call: the number of its step, and which call of that step it is."""
+LONGEST = 4096
+"""Indices of an axis along which parts are looked for: each is asked."""
+
+
+def parts(program: Program) -> Program:
+    """The program without such copies; itself where there are none, or where memory would grow."""
+    made = _Parts(program)
+    steps = made.steps()
+    if steps == program.steps:
+        return program
+    found = with_steps(program, steps, made.kernels)
+    return found if found.arena_bytes <= program.arena_bytes else program
+
+
+class _Parts:
+    def __init__(self, program: Program) -> None:
+        self.program, self.kernels = program, list(program.kernels)
+        self.calls: dict[Place, Call] = {}
+        """Those of the program's own sequence, and of blocks of rows in it."""
+        for at, step in enumerate(program.steps):
+            inside = step.body if isinstance(step, RowBlocks) else [step] if isinstance(step, Call) else []
+            self.calls |= {(at, number): call for number, call in enumerate(inside)}
+        self.writers: dict[int, list[Place]] = {}
+        for place, call in self.calls.items():
+            for buffer, writes in touched(program, call):
+                if writes:
+                    self.writers.setdefault(buffer, []).append(place)
+        calls = (step for step in walk(program.steps) if isinstance(step, Call))
+        self.uses = Counter(buffer for call in calls for buffer in call.buffers)
+
+    def steps(self) -> tuple[Step, ...]:
+        gone = set[int]()
+        for at, step in enumerate(self.program.steps):
+            made = self._made(at, step) if isinstance(step, Call) else None
+            if made is not None:
+                gone.add(at)
+                self.calls |= {place: call_of(each, self.kernels, self.program.buffers) for place, each in made.items()}
+        return tuple(self._step(at, step) for at, step in enumerate(self.program.steps) if at not in gone)
+
+    def _step(self, at: int, step: Step) -> Step:
+        if isinstance(step, RowBlocks):
+            return replace(step, body=tuple(self.calls[at, number] for number in range(len(step.body))))
+        return self.calls[at, 0] if isinstance(step, Call) else step
+
+    def _made(self, at: int, step: Call) -> dict[Place, Called] | None:
+        """What the calls that fill a copy's operands become if they store its parts; None if it is no such copy."""
+        kernel = self.program.kernels[step.kernel]
+        if not _is_plain(kernel) or self.writers[step.buffers[kernel.stores[0].buffer]] != [(at, 0)]:
+            return None
+        copy = called(kernel, step)
+        if self.program.buffers[copy.stores[0].buffer].role not in (TEMPORARY, OUTPUT):
+            return None
+        made: dict[Place, Called] = {}
+        for store, source in _cut(copy):
+            place = self._filler(source.buffer, at)
+            into = None if place is None or place in made else self._stored(place, store, source)
+            if place is None or into is None:
+                return None
+            made[place] = into
+        return made or None
+
+    def _filler(self, buffer: int, at: int) -> Place | None:
+        """The one call before a step that fills a temporary for it alone."""
+        writers = self.writers.get(buffer, [])
+        alone = self.program.buffers[buffer].role == TEMPORARY and self.uses[buffer] == 2 and len(writers) == 1
+        return writers[0] if alone and writers[0][0] < at else None
+
+    def _stored(self, place: Place, store: Store, source: Load) -> Called | None:
+        """A call that stores its results as a part of the whole."""
+        call = self.calls[place]
+        kernel = self.program.kernels[call.kernel]
+        axes = _in_memory(source.offset, self.program.buffers[source.buffer].elements)
+        if axes is None or kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
+            return None
+        filled = called(kernel, call)
+        (old,) = filled.stores
+        index = ix.delinear(old.offset, [axis.extent for axis in axes])
+        known: dict[Expr, Expr] = {source: old.value, **dict(zip(axes, index, strict=True))}
+        offset, value = rewritten((store.offset, store.value), known)
+        made = _divided(Called(filled.axes, (Store(store.buffer, offset, value),)))
+        (offset,) = (store.offset for store in made.stores)
+        return None if any(ix.coefficient(offset, axis) is None for axis in made.axes) else made
+
+
+def _is_plain(kernel: Kernel) -> bool:
+    """Whether a kernel computes elements of what it reads on conditions, each operand in one place."""
+    loads = [expr for expr in kernel.expressions if isinstance(expr, Load)]
+    if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None or len(loads) < 2:
+        return False
+    elements = not any(isinstance(expr, Reduce) for expr in kernel.expressions)
+    return elements and all(each.when is not None for each in loads) and len({e.buffer for e in loads}) == len(loads)
+
+
+def _cut(copy: Called) -> list[tuple[Store, Load]]:
+    """The parts of a copy, each with the one element that it is computed from; none where it has no such parts."""
+    (store,) = copy.stores
+    loads = [expr for expr in topological(copy.roots) if isinstance(expr, Load)]
+    asked = {axis for each in loads if each.when is not None for axis in each.when.free}
+    if len(asked) != 1 or (axis := asked.pop()).extent > LONGEST or axis not in copy.axes:
+        return []
+    fresh = 1 + max(each.number for each in topological(copy.roots) if isinstance(each, Axis))
+    found: list[tuple[Store, Load]] = []
+    for _, run in groupby(range(axis.extent), lambda at: _sources(_settled(copy.roots, {axis: ix.number(at)}))):
+        indices = list(run)
+        inside = ix.axis(fresh, len(indices))
+        offset, value = _settled(copy.roots, {axis: ix.add(inside, ix.number(indices[0]))})
+        loads = [expr for expr in topological([value]) if isinstance(expr, Load)]
+        if len(loads) != 1 or loads[0].when is not None or _free_beside(value, loads[0]):
+            return []
+        found.append((Store(store.buffer, offset, value), loads[0]))
+    return found
+
+
+def _sources(roots: Sequence[Expr]) -> frozenset[int]:
+    return frozenset(expr.buffer for expr in topological(roots) if isinstance(expr, Load))
+
+
+def _free_beside(value: Expr, source: Load) -> bool:
+    """Whether a value depends on where it is beyond the element that it is computed from."""
+    (rest,) = rewritten([value], {source: const(source.dtype, 0)})
+    return bool(rest.free)
+
+
+def _settled(roots: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[Expr]:
+    """The expressions with indices in place of axes; conditions that these decide are gone."""
+    memo = dict(known)
+    for expr in topological(roots):
+        if expr not in memo:
+            memo[expr] = _decided(rebuilt(expr, tuple(memo[child] for child in expr.children)))
+    return [memo[root] for root in roots]
+
+
+def _decided(expr: Expr) -> Expr:
+    match expr:
+        case Apply(op="lt" | "ge" | "eq", children=(left, Const() as right)) if right.dtype.name == "i64":
+            signed = right.bits - (1 << 64) if right.bits >> 63 else right.bits
+            return ix.compare(expr.op, left, signed)
+        case Apply(op="and"):
+            return ix.both(*expr.children)
+        case Apply(op="select", children=(condition, chosen, other)) if condition in (TRUE, FALSE):
+            return chosen if condition is TRUE else other
+        case Load() if expr.when is TRUE:
+            return Load(expr.dtype, expr.fields, (expr.offset,))
+        case Load() if expr.when is FALSE:
+            return const(expr.dtype, 0)
+        case _:
+            return expr
+
+
+def _in_memory(offset: Expr, elements: int) -> list[Axis] | None:
+    """The axes in the order in which they lie in a buffer, the last side by side; None where they are not all of it."""
+    axes = sorted(offset.free, key=lambda axis: -(ix.coefficient(offset, axis) or 0))
+    extents = [axis.extent for axis in axes]
+    return axes if offset is ix.linear(axes, extents) and math.prod(extents) == elements else None
+
+
+def _divided(call: Called) -> Called:
+    """The call with an axis of which the stores take quotient and remainder cut in two."""
+    offsets = list(topological(store.offset for store in call.stores))
+    divisors = {expr.children[0]: expr.divisor for expr in offsets if isinstance(expr, IndexOp)}
+    fresh = 1 + max((each.number for each in topological(call.roots) if isinstance(each, Axis)), default=0)
+    axes, known = list[Axis](), dict[Expr, Expr]()
+    for axis in call.axes:
+        inner = divisors.get(axis, axis.extent)
+        if axis.extent % inner == 0 and axis.extent != inner:
+            pair = (ix.axis(fresh, axis.extent // inner), ix.axis(fresh + 1, inner))
+            known[axis] = ix.linear(pair, [each.extent for each in pair])
+            fresh += 2
+            axes += pair
+        else:
+            axes.append(axis)
+    roots = rewritten(call.roots, known)
+    pairs = zip(call.stores, roots[::2], roots[1::2], strict=True)
+    return Called(tuple(axes), tuple(Store(store.buffer, offset, value) for store, offset, value in pairs))

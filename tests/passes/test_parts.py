@@ -1,0 +1,163 @@
+"""Values put together from parts: the copy is gone, and the bytes are the reference's, those of zeros among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import passes.parts as pass_under_test
+from passes import pipeline
+from passes.earlier import earlier
+from passes.parts import parts
+from passes.row_blocks import Limits, row_blocks
+from repro.ir.graph import Graph, Value, argument
+from repro.ir.program import Call, Program, RowBlocks, walk
+from repro.ir.types import F32, TensorType
+from repro.machines import Machine
+from repro.ops import add, concatenate, dot, elementwise, pad, reshape, scalar, slice_, transpose
+from repro.ops.record import evaluate
+from repro.targets import interpreter
+from tests.running import executable
+from tests.targets.native import HERE
+
+BATCH, ROWS, HEADS, WIDTH = 2, 8, 3, 16
+KIND = TensorType(F32, (BATCH, HEADS, ROWS, WIDTH))
+SQUARE = TensorType(F32, (BATCH, HEADS, ROWS, ROWS))
+
+
+def product(number: int, turned: bool = False) -> Value:
+    """Of each head a square with a matrix: (batch, head, row, column)."""
+    square, x = argument(2 * number, SQUARE), argument(2 * number + 1, KIND)
+    return dot(square, x, ((2 if turned else 3,), (2,)), ((0, 1), (0, 1)))
+
+
+def heads_last(value: Value) -> Value:
+    return reshape(transpose(value, (0, 2, 1, 3)), (BATCH, ROWS, HEADS * WIDTH))
+
+
+def kinds(count: int) -> tuple[TensorType, ...]:
+    return (SQUARE, KIND) * count
+
+
+def spread(values: list[Value], axis: int) -> Value:
+    """The sum of all, each between zeros where the others are: the gradient of a split."""
+    zero, total, at = scalar(0.0, F32), None, 0
+    whole = sum(value.shape[axis] for value in values)
+    for value in values:
+        low = [0] * value.rank
+        high = list(low)
+        low[axis], high[axis] = at, whole - at - value.shape[axis]
+        padded = pad(value, low, high, zero)
+        total = padded if total is None else add(total, padded)
+        at += value.shape[axis]
+    assert total is not None
+    return total
+
+
+def split_gradient() -> Graph:
+    return Graph(kinds(3), (spread([heads_last(product(0)), heads_last(product(1, True)), heads_last(product(2))], 2),))
+
+
+def split_gradient_of_negative_zeros() -> Graph:
+    return Graph(kinds(2), (spread([heads_last(elementwise("neg", product(n))) for n in range(2)], 2),))
+
+
+def split_gradient_along_rows() -> Graph:
+    return Graph(kinds(2), (spread([product(0), elementwise("exp", product(1))], 2),))
+
+
+def unequal() -> Graph:
+    """Three heads and two."""
+    extents = ((SQUARE, 2), (KIND, 3))
+    a, b = (slice_(argument(n, kind), (0,) * 4, (BATCH, 2, *kind.shape[2:])) for kind, n in extents)
+    return Graph(kinds(2), (spread([product(0), dot(a, b, ((3,), (2,)), ((0, 1), (0, 1)))], 1),))
+
+
+def joined() -> Graph:
+    return Graph(kinds(2), (concatenate([heads_last(product(0)), heads_last(product(1))], 2),))
+
+
+MADE = (split_gradient, split_gradient_of_negative_zeros, split_gradient_along_rows, unequal, joined)
+
+
+def calls(program: Program) -> list[Call]:
+    return [step for step in walk(program.steps) if isinstance(step, Call)]
+
+
+def random_inputs(graph: Graph) -> list[np.ndarray]:
+    """With rows of zeros, whose products are zero."""
+    generator = np.random.default_rng(4)
+    found = [generator.standard_normal(kind.shape).astype(np.float32) for kind in graph.arguments]
+    for array in found:
+        array[:, :, 1:4] = 0
+    return found
+
+
+def interpreted(program: Program, inputs: list[np.ndarray]) -> list[bytes]:
+    return [output.tobytes() for output in interpreter.run(program, [array.reshape(-1) for array in inputs])]
+
+
+@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_copy_is_gone_and_the_bytes_are_the_references(make: Callable[[], Graph], blocks: bool) -> None:
+    graph = make()
+    inputs = random_inputs(graph)
+    before = pipeline.run(graph).program
+    if blocks:
+        before = row_blocks(before, Limits(1 << 20, 1, fewest_blocks=2, even_blocks=2, fewest_rows=1))
+    after = earlier(parts(before))
+    assert len(calls(after)) == len(calls(before)) - 1
+    assert after.arena_bytes < before.arena_bytes
+    wanted = [result.tobytes() for result in evaluate(graph, inputs, ())]
+    assert interpreted(after, inputs)[: len(wanted)] == wanted
+    for machine in HERE:
+        for threads in (1, 3):
+            made = executable(after, machine, threads)
+            assert [array.tobytes() for array in made.run(inputs)[: len(wanted)]] == wanted, (machine.name, threads)
+            made.close()
+
+
+def wanted_elsewhere() -> Graph:
+    """An operand is a result too."""
+    value = heads_last(product(0))
+    return Graph(kinds(2), (spread([value, heads_last(product(1))], 2), value))
+
+
+def overlapping() -> Graph:
+    """Rows that both have."""
+    zero = scalar(0.0, F32)
+    first, second = pad(product(0), (0, 0, 0, 0), (0, 0, 4, 0), zero), pad(product(1), (0, 0, 4, 0), (0, 0, 0, 0), zero)
+    return Graph(kinds(2), (add(first, second),))
+
+
+@pytest.mark.parametrize("make", [wanted_elsewhere, overlapping])
+def test_what_is_read_elsewhere_or_overlaps_stays(make: Callable[[], Graph]) -> None:
+    program = pipeline.run(make()).program
+    assert parts(program) is program
+
+
+def test_an_operand_that_is_gone_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass without its look at who else reads an operand."""
+
+    def any_filler(self: pass_under_test._Parts, buffer: int, at: int) -> tuple[int, int] | None:
+        return self.writers[buffer][0]
+
+    graph = wanted_elsewhere()
+    inputs, before = random_inputs(graph), pipeline.run(graph).program
+    wanted = interpreted(before, inputs)
+    monkeypatch.setattr(pass_under_test._Parts, "_filler", any_filler)
+    after = parts(before)
+    assert after is not before
+    assert interpreted(after, inputs) != wanted
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+def test_the_cpu_targets_run_it(machine: Machine) -> None:
+    from repro.targets import registry
+
+    program = pipeline.run(split_gradient()).program
+    shaped = registry.runner(machine.name).code.shape(program)
+    assert len(calls(shaped)) == len(calls(program)) - 1
+    assert all(isinstance(step, Call | RowBlocks) for step in shaped.steps)
