@@ -152,3 +152,16 @@ def test_columns_few_elements_apart(machine) -> None:
     turned = (5, 2, 32, 64)
     a = argument(0, TensorType(F32, turned))
     check(convolution(a, b, (2, 2), (1, 1), (2, 2), (0, 0), panel=512), [edged(turned, 97), edged(g)], machine)
+
+
+@MACHINES
+@pytest.mark.parametrize(("size", "panel"), [(14, 70), (7, 35), (28, 56), (5, 15), (3, 6), (2, 6), (4, 64)])
+def test_columns_whose_terms_lie_in_runs(machine, size: int, panel: int) -> None:
+    """A weight gradient of one tap, and one of nine: a chain over images, each a run, which panels cut anywhere."""
+    x, g = (5, 6, size, size), (5, 37, size, size)
+    a, b = argument(0, TensorType(F32, x)), argument(1, TensorType(F32, g))
+    turned_x, turned_g = (transpose(each, (1, 0, 2, 3)) for each in (a, b))
+    for taps in (1, 3):
+        made = convolution(turned_x, turned_g, (taps, taps), (1, 1), (1, 1), (-(taps // 2),) * 2, panel=panel)
+        check(made, [edged(x, 97), edged(g)], machine, threads=2)
+        check(made, [edged(x, 97), edged(g, 1 << 20)], machine)

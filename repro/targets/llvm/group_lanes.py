@@ -17,12 +17,12 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.packing import turned
+from repro.targets.llvm.packing import FEWEST, turned
 from repro.targets.llvm.pixel_window import SMALL_BYTES, present_run
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 from repro.targets.llvm.tiling import GroupShape, Shape
-from repro.targets.llvm.turned import FEWEST, TurnedItem
+from repro.targets.llvm.turned import TurnedItem
 
 
 class GroupItem(TurnedItem):

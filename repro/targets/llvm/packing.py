@@ -20,6 +20,8 @@ from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
+FEWEST = 4
+"""Elements side by side that are worth squares of their own."""
 MOST_TAPS = 25
 """Terms of a unit that are written out in code: up to those of a window of 5 by 5."""
 
@@ -242,23 +244,62 @@ class Packing(Block):
         f, width = self.f, self.shape.width
         last = f.let(f"sub i64 {self.columns.text}, 1", I64)
 
+        outside, run = self._run_of_terms()
+        axes, short = self.reduce.axes, min(width, max(FEWEST, 1 << (run - 1).bit_length()))
+        end = f.add(start, size)
+
         def group(at: Val, state: list[Val]) -> Sequence[Val]:
             scopes = [self.at_line(1, self.least(f.add(at, integer(n)), last)) for n in range(width)]
             for scope in scopes:
                 self.body.hoist(self.reduce.children, scope)
 
-            def square(term: Val, mask: Val | None, ok: Val) -> Val:
+            def square(lanes: Sequence[Scope], term: Val, ok: Val) -> Val:
                 parts: list[Val] = []
-                for scope in scopes:
-                    value, ok = self._term(1, self.lanes_of_terms(scope, f.add(start, term), mask), ok)
+                for each in lanes:
+                    value, ok = self._term(1, each, ok)
                     parts.append(value)
                 for number, value in enumerate(turned(f, parts)):
                     self.write(self.b, self.column_place(at, f.add(term, integer(number))), value)
                 return ok
 
-            return [self.chunks(size, width, state[0], square)]
+            def anywhere(term: Val, mask: Val | None, ok: Val) -> Val:
+                return square([self.lanes_of_terms(scope, f.add(start, term), mask) for scope in scopes], term, ok)
+
+            def of_run(number: Val, state: list[Val]) -> Sequence[Val]:
+                bound = dict(zip(axes[:outside], self.body.split(number, axes[:outside]), strict=True))
+                inner = [Scope(scope, bound) for scope in scopes]
+                for each in inner:
+                    self.body.hoist(self.reduce.children, each)
+                first = f.scaled(number, run)
+                begins = scalars.greatest(f, first, start)
+                ends = self.least(f.add(first, integer(run)), end)
+                place, away = (f.let(f"sub i64 {begins.text}, {each.text}", I64) for each in (first, start))
+
+                def inside(at: Val, mask: Val | None, ok: Val) -> Val:
+                    flat = f.add(place, at)
+                    lanes = [self.body.lane_scope(s, axes[outside:], flat, short, mask, aligned=False) for s in inner]
+                    return square(lanes, f.add(away, at), ok)
+
+                return [self.chunks(f.let(f"sub i64 {ends.text}, {begins.text}", I64), short, state[0], inside)]
+
+            if outside:
+                runs = self.quotient(f.add(end, integer(run - 1)), run)
+                return f.loop(self.quotient(start, run), runs, 1, state, of_run)
+            return [self.chunks(size, width, state[0], anywhere)]
 
         return f.loop(integer(0), self.columns, width, [finite], group)[0]
+
+    def _run_of_terms(self) -> tuple[int, int]:
+        """How many of the first axes of the terms stand outside of runs that lie in memory, and how long these are; 0
+        where vectors of all terms lie in one run each."""
+        axes, run, width = self.reduce.axes, 1, self.shape.width
+        loads = [e for e in topological([self.contraction.terms[1]]) if isinstance(e, Load) and e.free & {*axes}]
+        for position in reversed(range(len(axes))):
+            if any(ix.coefficient(load.offset, axes[position]) != run for load in loads):
+                whole = run % width == 0 and self.shape.panel % width == 0
+                return (0, 1) if whole or run < FEWEST else (position + 1, run)
+            run *= axes[position].extent
+        return 0, 1
 
 
 def _places(axes: Sequence[Axis]) -> list[tuple[Val, ...]]:

@@ -13,12 +13,9 @@ from collections.abc import Callable, Sequence
 from repro.ir import index as ix
 from repro.ir.types import BOOL
 from repro.targets.llvm.contraction import Item
-from repro.targets.llvm.packing import turned
+from repro.targets.llvm.packing import FEWEST, turned
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
-
-FEWEST = 4
-"""Rows side by side that are worth squares of their own."""
 
 Place = Callable[[Val, Val], Val]
 """Where among the totals that of a row and of what they lie along is."""
