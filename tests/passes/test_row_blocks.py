@@ -12,7 +12,8 @@ import pytest
 import passes.row_blocks as pass_under_test
 from passes import pipeline
 from passes.plan import plan
-from passes.row_blocks import Limits, counts, extents_of, row_blocks, sliced
+from passes.row_blocks import Limits, counts, row_blocks
+from passes.row_cuts import extents_of, sliced
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, apply, load
 from repro.ir.graph import Graph, Value, argument
