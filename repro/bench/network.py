@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, TrainingInfoProto, helper, numpy_helper
+from onnx import ModelProto, TrainingInfoProto, helper, numpy_helper
 
 from repro.ir.types import Array
 
@@ -26,7 +26,7 @@ class Network:
         self._algorithms: list[TrainingInfoProto] = []
 
     def input(self, name: str, shape: Sequence[int], kind: Any = np.float32) -> str:
-        self._inputs.append(helper.make_tensor_value_info(name, _element(kind), shape))
+        self._inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape))
         return name
 
     def weight(self, name: str, shape: Sequence[int], scale: float = 0.02, mean: float = 0.0) -> str:
@@ -70,7 +70,3 @@ class Network:
         made = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="repro bench")
         made.training_info.extend(self._algorithms)
         return made
-
-
-def _element(kind: Any) -> int:
-    return {np.float32: TensorProto.FLOAT, np.int64: TensorProto.INT64}[kind]

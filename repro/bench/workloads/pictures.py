@@ -159,6 +159,16 @@ def _pool(name: str) -> Callable[..., Any]:
     return run
 
 
+_SMALL, _FLAT = (4, 256, 14, 14), (1, 256, 20, 20)
+_WIDE: dict[str, Any] = {"kernel_shape": [5, 5], "strides": [1, 1], "pads": [2, 2, 2, 2]}
+
+
+def _wide_torch(x: Any) -> Any:
+    import torch.nn.functional as f
+
+    return f.max_pool2d(x, 5, 1, 2)
+
+
 def _max_gradient(net: Network, dy: str, x: str) -> str:
     """As a training step has it: the pooling's places, and the gradient at them."""
     places = f"{net.node('MaxPool', x, outputs=2, **_POOL)}.1"
@@ -214,6 +224,8 @@ POOLINGS = (
         _max_gradient_torch, onnxruntime=False,
     ),
     operation("pool/average3x3s2", f"{_PICTURE}", {"x": _PICTURE}, simple("AveragePool", **_POOL), _pool("average")),
+    operation("pool/max3x3s2/small", f"{_SMALL}", {"x": _SMALL}, simple("MaxPool", **_POOL), _pool("max")),
+    operation("pool/max5x5", f"{_FLAT}", {"x": _FLAT}, simple("MaxPool", **_WIDE), _wide_torch),
     operation("pool/max3x3s2/parts", "two small pictures in two parts", _PARTS, _of_parts, _of_parts_torch),
     operation("pool/global", f"{_HALF}", {"x": _HALF}, simple("GlobalAveragePool"), _global_average_torch),
     operation("resize/linear2", f"{_HALF} twice as wide and high", {"x": _HALF}, _linear, _linear_torch),

@@ -72,14 +72,13 @@ def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
     return f.layer_norm(x, (x.shape[-1],), weight, bias)
 
 
-def _sum(axes: Sequence[int]) -> Workload:
+def _sum(axes: Sequence[int], shape: tuple[int, ...] = (256, 128, 256), among: str = "") -> Workload:
     def build(net: Network, x: str) -> str:
         return net.node("ReduceSum", x, net.constant("axes", np.array(axes, np.int64)), keepdims=0)
 
-    shape = (256, 128, 256)
     where = "".join(map(str, axes))
     return operation(
-        f"sum/{where}", f"axes {where} of {shape}", {"x": shape}, build, lambda x: x.sum(tuple(axes)), True
+        f"sum/{where}{among}", f"axes {where} of {shape}", {"x": shape}, build, lambda x: x.sum(tuple(axes)), True
     )
 
 
@@ -102,6 +101,8 @@ ROWS = (
         lambda x, y: ((x + y) * x - y).relu(), True,
     ),
     *(_sum(axes) for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2))),
+    _sum((0, 2, 3), (16, 64, 28, 28), "/28x28"),
+    _sum((0, 2, 3), (32, 512, 7, 7), "/7x7"),
 )  # fmt: skip
 
 # ── cross-entropy, embedding gradient, Adam ─────────────────────────────────────────────────────────
@@ -164,7 +165,7 @@ INDEXED = (
 # ── order and places ────────────────────────────────────────────────────────────────────────────────
 
 
-def _top(count: int, *shape: int) -> Workload:
+def _top(count: int, *shape: int, dtype: type[np.generic] = np.float32) -> Workload:
     """The places of the greatest of each row; of all of them it is a sort."""
 
     def build(net: Network, x: str) -> str:
@@ -176,14 +177,16 @@ def _top(count: int, *shape: int) -> Workload:
 
     rows, extent = shape
     name, what = (f"topk/{extent}", f"{count} of {extent}") if count < extent else (f"sort/{extent}", f"{extent}")
-    return operation(name, f"{what}, {rows} times", {"x": shape}, build, torch)
+    name = name if dtype is np.float32 else f"{name}/{dtype.__name__}"
+    return operation(name, f"{what}, {rows} times", {"x": shape}, build, torch, dtype=dtype)
 
 
-def _turned(name: str, shape: tuple[int, ...], *order: int) -> Workload:
+def _turned(name: str, shape: tuple[int, ...], *order: int, dtype: type[np.generic] = np.float32) -> Workload:
     def torch(x: Any) -> Any:
         return x.permute(order).contiguous()
 
-    return operation(f"transpose/{name}", f"{shape} by {order}", {"x": shape}, simple("Transpose", perm=order), torch)
+    what, build = f"{shape} by {order}, {dtype.__name__}", simple("Transpose", perm=order)
+    return operation(f"transpose/{name}", what, {"x": shape}, build, torch, dtype=dtype)
 
 
 PLACES = (
@@ -191,9 +194,17 @@ PLACES = (
     _top(5, 64, 1000),
     _top(100, 1, 1_000_000),
     _top(1_000_000, 1, 1_000_000),
+    _top(300, 1, 25200),
+    _top(8, 4096, 64),
+    _top(100, 64, 100),
+    _top(50, 1, 50257, dtype=np.int64),
     _turned("square", (4096, 4096), 1, 0),
     _turned("heads", (8, 1024, 12, 64), 0, 2, 1, 3),
     _turned("channels_last", (8, 64, 56, 56), 0, 2, 3, 1),
+    _turned("short", (512, 12, 64), 0, 2, 1),
+    _turned("float64", (1024, 1024), 1, 0, dtype=np.float64),
+    _turned("float16", (2048, 2048), 1, 0, dtype=np.float16),
+    _turned("uint8", (2048, 2048), 1, 0, dtype=np.uint8),
 )
 
 _PARAMETERS = 10_000_000
