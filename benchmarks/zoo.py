@@ -2,7 +2,7 @@
 
     python -m benchmarks.zoo [NAME...] [--exporters script,dynamo] [--stages export,import,...] [--again]
                              [--folder build/zoo]
-    python -m benchmarks.zoo [NAME...] --time              # what was built, beside the others: on a machine at rest
+    python -m benchmarks.zoo [NAME...] --time [--rebuild]  # what was built, beside the others: on a machine at rest
     python -m benchmarks.zoo --record RECORDS.jsonl        # what the folder holds
     python -m benchmarks.zoo --table RECORDS.jsonl         # prints the table of docs/zoo.md, without PyTorch
 
@@ -13,8 +13,10 @@ done stays in the folder and is not done again. An exporter after the first that
 - import: the graph is read. build, verify: for this machine, the cache as it is.
 - error: the greatest difference from PyTorch's result in float64, over the greatest magnitude, of any float output;
   beside it those of ONNX Runtime and of PyTorch in the model's own type.
-- train: the losses of three steps of AdamW beside PyTorch eager's, the greatest relative difference; of classifiers
-  their cross entropy, of others the squares of the first output. Only the older exporter writes a model for that.
+- gradients: of the loss in training mode, by the reference: the greatest difference from PyTorch's in float64, beside
+  that of PyTorch in the model's own type. The loss of classifiers is their cross entropy, of others the squares of the
+  first output. Only the older exporter writes a model for that, and for what follows.
+- train: the losses of three steps of AdamW beside PyTorch eager's, the greatest relative difference.
 - time: one thread, medians of rounds in turn.
 """
 
@@ -42,8 +44,8 @@ import numpy as np
 import onnx
 
 import repro
-from benchmarks import zoo_table
-from benchmarks.zoo_cases import EXPORTERS, Case, export, labels_of, made, not_parameters, training
+from benchmarks import zoo_table, zoo_training
+from benchmarks.zoo_cases import EXPORTERS, Case, array_of, export, made
 from repro import ending
 from repro.artifact.build import Request, imported_entries
 from repro.audit.environment import host
@@ -51,10 +53,11 @@ from repro.bench.measuring import peak_resident, same_processors
 from repro.frontend import load_model
 from repro.targets import cpu
 
-MODULES = ("benchmarks.zoo_library", "benchmarks.zoo_written", "benchmarks.zoo_recent")
-STAGES = ("export", "import", "build", "error", "verify", "train")
+MODULES = tuple(
+    f"benchmarks.zoo_{each}" for each in ("library", "written", "recent", "families", "sequences", "research")
+)
+STAGES = ("export", "import", "build", "error", "verify", "gradients", "train")
 VERSIONS = ("torch", "torchvision", "transformers", "onnxscript", "onnx", "onnxruntime", "numpy", "llvmlite")
-STEPS, RATE = 3, 1e-3
 ROUNDS, SAMPLE = 5, 0.1
 MIB = 1 << 20
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
@@ -81,17 +84,21 @@ class Trial:
         if self.notes.exists():
             self.row = json.loads(self.notes.read_text(encoding="utf-8"))
 
-    def take(self, stage: str) -> None:
-        """One stage. Whatever it raises is the row's reason to end here."""
+    def take(self, stage: str) -> bool:
+        """One stage, whether it ended well. Whatever it raises is the row's reason to end here."""
         started = time.perf_counter()
-        self.row.pop("failed", None)
+        if self.row.get("failed", {}).get("stage") in (stage, "process"):
+            del self.row["failed"]
         try:
             getattr(self, "import_" if stage == "import" else stage)()
         except Exception as error:
             self.row["failed"] = {"stage": stage, "why": _first_line(error)}
+            return False
         else:
             self.row["seconds"][stage] = round(time.perf_counter() - started, 3)
-        self.save()
+            return True
+        finally:
+            self.save()
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -101,12 +108,13 @@ class Trial:
     def inputs(self) -> dict[str, Any]:
         """Those that the exporter kept, in the graph's order."""
         graph = onnx.load(self.path, load_external_data=False).graph
-        given = {name: np.array(_numpy(tensor)) for name, tensor in self.case.inputs().items()}
+        given = {name: np.array(array_of(tensor)) for name, tensor in self.case.inputs().items()}
         return {value.name: given[value.name] for value in graph.input if value.name in given}
 
     def export(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         export(self.case, self.exporter, self.path)
+        (self.folder / "training.onnx").unlink(missing_ok=True)
         self.row["nodes"] = len(onnx.load(self.path, load_external_data=False).graph.node)
 
     def import_(self) -> None:
@@ -146,25 +154,25 @@ class Trial:
         else:
             yield "onnxruntime", peer
 
+    def gradients(self) -> None:
+        if self._trains():
+            self.row["gradients"] = zoo_training.gradients(self.case, self._in_training(), self.inputs)
+
     def train(self) -> None:
-        """Exported again in training mode. Not in f16, whose AdamW in PyTorch rounds epsilon to 0, nor in bf16."""
-        if any(each.element_size() < 4 for each in made(self.case).parameters()):
-            return
+        if self._trains():
+            folder = self.folder / "training.repro"
+            self.row["train"] = zoo_training.losses(self.case, self._in_training(), folder, self.inputs, _target())
+
+    def _trains(self) -> bool:
+        """Not in f16, whose AdamW in PyTorch rounds epsilon to 0, nor in bf16."""
+        return all(each.element_size() >= 4 for each in made(self.case).parameters())
+
+    def _in_training(self) -> Path:
+        """The model exported again in training mode."""
         path = self.folder / "training.onnx"
-        export(self.case, "script", path, train=True)
-        losses, labels = _torch_steps(self.case)
-        started = time.perf_counter()
-        artifact = repro.build(
-            path, self.folder / "training.repro", loss="softmax_cross_entropy" if self.case.classes else "mse",
-            optimizer="adamw", learning_rate=RATE, frozen=",".join(not_parameters(self.case, path)),
-            bind=_bound(self.inputs), targets=_target(), force=True,
-        )  # fmt: skip
-        self.row["train_build"] = round(time.perf_counter() - started, 3)
-        with artifact.session("train_step", threads=1) as session:
-            given = {**self.inputs, "labels": labels}
-            ours = [float(session.run(given)["loss"]) for _ in range(STEPS)]
-        differences = (abs(a - b) / abs(b) for a, b in zip(ours, losses, strict=True))
-        self.row["train"] = {"losses": ours, "torch": losses, "difference": max(differences)}
+        if not path.exists():
+            export(self.case, "script", path, train=True)
+        return path
 
 
 def _target() -> str:
@@ -173,17 +181,6 @@ def _target() -> str:
     if found is None:
         raise repro.ReproError("no cpu target runs on this host")
     return found.name
-
-
-def _numpy(tensor: Any) -> Any:
-    """An array of a tensor of any type; NumPy has no bf16 of its own."""
-    import ml_dtypes
-    import torch
-
-    tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
 
 
 def _bound(inputs: Mapping[str, Any]) -> dict[str, int]:
@@ -218,7 +215,7 @@ def _torch(case: Case, dtype: Any) -> Callable[[], list[Any]]:
     def run() -> list[Any]:
         with torch.no_grad():
             found = module(*inputs)
-        return [_numpy(each) for each in (found if isinstance(found, tuple) else (found,))]
+        return [array_of(each) for each in (found if isinstance(found, tuple) else (found,))]
 
     return run
 
@@ -252,31 +249,6 @@ def _in_turn(runs: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
                 run()
             samples[name].append((time.perf_counter() - start) / repeats[name])
     return samples
-
-
-# ── training ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _torch_steps(case: Case) -> tuple[list[float], Any]:
-    """Losses of PyTorch eager's steps, and the labels."""
-    import torch
-
-    module = training(case)
-    optimizer = torch.optim.AdamW(module.parameters(), RATE)
-    inputs = list(case.inputs().values())
-    losses: list[float] = []
-    labels: Any = None
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        found = module(*inputs)
-        first = found[0] if isinstance(found, tuple) else found
-        labels = labels_of(case, first)
-        criterion = torch.nn.functional.cross_entropy if case.classes else torch.nn.functional.mse_loss
-        loss = criterion(first, labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    return losses, _numpy(labels)
 
 
 # ── all of them ─────────────────────────────────────────────────────────────────────────────────────
@@ -331,24 +303,22 @@ def take_here(options: argparse.Namespace) -> None:
     _calm()
     for each in trials(options, cases()):
         for stage in stages(each, options.stages.split(","), options.again):
-            each.take(stage)
-            if "failed" in each.row:
+            if not each.take(stage):
                 break
 
 
 def time_all(options: argparse.Namespace) -> None:
     """Every model whose errors are known, in this process; nothing else should run."""
     _calm()
+    chosen = [each for each in trials(options, cases()) if "error" in each.row]
+    if options.rebuild:
+        chosen = [each for each in chosen if each.take("build")]
     same_processors(1)
-    for each in trials(options, cases()):
-        if "error" not in each.row or ("time" in each.row and not options.again):
-            continue
-        failed = each.row.get("failed")
-        each.take("time")
-        if failed is not None:
-            each.row["failed"] = failed
-            each.save()
-        print(each.row["model"], each.row["exporter"], each.row.get("time"), flush=True)
+    for each in chosen:
+        if "time" not in each.row or options.again or options.rebuild:
+            each.take("error")
+            each.take("time")
+            print(each.row["model"], each.row["exporter"], each.row.get("time"), flush=True)
 
 
 def _calm() -> None:
@@ -374,6 +344,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/zoo"))
     parser.add_argument("--again", action="store_true", help="also what is done")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--rebuild", action="store_true", help="before it is timed, by the code of now")
     parser.add_argument("--record", type=Path, metavar="RECORDS.jsonl")
     parser.add_argument("--table", type=Path, metavar="RECORDS.jsonl")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)

@@ -36,7 +36,7 @@ def drawn(*shape: int, seed: int = 0) -> Any:
     """An f32 tensor of normal numbers."""
     import torch
 
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def integers(below: int, *shape: int, seed: int = 0) -> Any:
@@ -68,6 +68,12 @@ def training(case: Case) -> Any:
     for each in module.modules():
         if isinstance(each, torch.nn.Dropout) or type(each).__name__ == "StochasticDepth":
             each.p = 0.0
+        for name, value in vars(each).items():
+            if "drop" in name and isinstance(value, float):  # what transformers hands to functions
+                setattr(each, name, 0.0)
+        config: Any = getattr(each, "config", None)
+        if hasattr(config, "apply_spec_augment"):
+            config.apply_spec_augment = False
     return module
 
 
@@ -78,14 +84,26 @@ def labels_of(case: Case, output: Any) -> Any:
     return drawn(*output.shape, seed=3).to(output.dtype)
 
 
-def not_parameters(case: Case, path: Path) -> list[str]:
-    """Initializers that are no parameters of the module: its buffers, which no optimizer of PyTorch changes."""
+def not_trained(case: Case, path: Path) -> list[str]:
+    """Initializers that PyTorch's optimizer would leave alone: buffers, and parameters that need no gradient."""
     import onnx
 
-    trained = {name for name, _ in made(case).named_parameters()}
+    named = made(case).named_parameters(remove_duplicate=False)
+    trained = {name for name, each in named if each.requires_grad}
     graph = onnx.load(path, load_external_data=False).graph
-    floats = [each.name for each in graph.initializer if each.data_type == onnx.TensorProto.FLOAT and each.dims]
-    return [name for name in floats if name not in trained]
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    return [each.name for each in graph.initializer if each.data_type in floats and each.name not in trained]
+
+
+def array_of(tensor: Any) -> Any:
+    """An array of a tensor of any type; NumPy has no bf16 of its own."""
+    import ml_dtypes
+    import torch
+
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
 
 
 def export(case: Case, exporter: str, path: Path, train: bool = False) -> None:

@@ -27,7 +27,7 @@ class Named(nn.Module):
         return tuple(getattr(found, name) for name in self.results)
 
 
-def _image(name: str, size: int = 64, batch: int = 2, classes: int = 10, **options: Any) -> Case:
+def classifier(name: str, size: int = 64, batch: int = 2, classes: int = 10, **options: Any) -> Case:
     """A classifier of torchvision."""
 
     def model() -> Any:
@@ -37,7 +37,7 @@ def _image(name: str, size: int = 64, batch: int = 2, classes: int = 10, **optio
     return Case(name, "torchvision", model, lambda: {"x": drawn(batch, 3, size, size)}, inputs, classes=classes)
 
 
-def _text(
+def from_transformers(
     name: str,
     config: Callable[[], Any],
     model: str,
@@ -54,33 +54,35 @@ def _text(
     return Case(name, "transformers", build, inputs, dynamic or {})
 
 
-_SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-_OPEN = {0: "batch", 1: "sequence"}
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+OPEN = {0: "batch", 1: "sequence"}
 
 
-def _masked() -> dict[str, Any]:
+def masked() -> dict[str, Any]:
     mask = torch.ones(2, 16, dtype=torch.int64)
     mask[1, 10:] = 0
     return {"input_ids": integers(100, 2, 16), "attention_mask": mask}
 
 
-_MASKED = {"input_ids": _OPEN, "attention_mask": _OPEN}
-_DECODER = {**_SMALL, "vocab_size": 100, "num_key_value_heads": 2}
+MASKED = {"input_ids": OPEN, "attention_mask": OPEN}
+DECODER = {**SMALL, "vocab_size": 100, "num_key_value_heads": 2}
+EXPERTS = {"experts_implementation": "batched_mm"}
+"""Products for each token: the default counts tokens by a histogram, which no exporter writes."""
 
 CASES = (
-    _image("mobilenet_v2"),
-    _image("mobilenet_v3_small"),
-    _image("efficientnet_b0"),
-    _image("convnext_tiny"),
-    _image("resnext50_32x4d"),
-    _image("densenet121"),
-    _image("inception_v3", 96, aux_logits=False, init_weights=False),
-    _image("googlenet", aux_logits=False, init_weights=False),
-    _image("shufflenet_v2_x0_5"),
-    _image("squeezenet1_1"),
-    _image("regnet_y_400mf"),
-    _image("mnasnet0_5"),
-    _image("swin_t"),
+    classifier("mobilenet_v2"),
+    classifier("mobilenet_v3_small"),
+    classifier("efficientnet_b0"),
+    classifier("convnext_tiny"),
+    classifier("resnext50_32x4d"),
+    classifier("densenet121"),
+    classifier("inception_v3", 96, aux_logits=False, init_weights=False),
+    classifier("googlenet", aux_logits=False, init_weights=False),
+    classifier("shufflenet_v2_x0_5"),
+    classifier("squeezenet1_1"),
+    classifier("regnet_y_400mf"),
+    classifier("mnasnet0_5"),
+    classifier("swin_t"),
     Case(
         "vit", "torchvision",
         lambda: torchvision.models.VisionTransformer(64, 16, 4, 4, 64, 128, num_classes=10),
@@ -96,30 +98,30 @@ CASES = (
         "r3d_18", "torchvision", lambda: torchvision.models.video.r3d_18(weights=None, num_classes=10),
         lambda: {"x": drawn(1, 3, 4, 32, 32)}, classes=10,
     ),
-    _text(
-        "bert", lambda: transformers.BertConfig(vocab_size=100, **_SMALL), "BertModel", _masked,
-        ("last_hidden_state", "pooler_output"), _MASKED,
+    from_transformers(
+        "bert", lambda: transformers.BertConfig(vocab_size=100, **SMALL), "BertModel", masked,
+        ("last_hidden_state", "pooler_output"), MASKED,
     ),
-    _text(
-        "llama", lambda: transformers.LlamaConfig(**_DECODER), "LlamaForCausalLM", _masked, ("logits",), _MASKED,
+    from_transformers(
+        "llama", lambda: transformers.LlamaConfig(**DECODER), "LlamaForCausalLM", masked, ("logits",), MASKED,
         use_cache=False,
     ),
-    _text(
+    from_transformers(
         "qwen3_moe",
         lambda: transformers.Qwen3MoeConfig(
-            **_DECODER, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32),
-        "Qwen3MoeForCausalLM", _masked, ("logits",), use_cache=False,
+            **DECODER, **EXPERTS, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32),
+        "Qwen3MoeForCausalLM", masked, ("logits",), use_cache=False,
     ),
-    _text(
+    from_transformers(
         "gpt2", lambda: transformers.GPT2Config(vocab_size=100, n_embd=64, n_layer=2, n_head=4), "GPT2LMHeadModel",
-        _masked, ("logits",), _MASKED, use_cache=False,
+        masked, ("logits",), MASKED, use_cache=False,
     ),
-    _text(
+    from_transformers(
         "t5", lambda: transformers.T5Config(vocab_size=100, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4),
         "T5ForConditionalGeneration",
-        lambda: {**_masked(), "decoder_input_ids": integers(100, 2, 6, seed=1)}, ("logits",), use_cache=False,
+        lambda: {**masked(), "decoder_input_ids": integers(100, 2, 6, seed=1)}, ("logits",), use_cache=False,
     ),
-    _text(
+    from_transformers(
         "whisper",
         lambda: transformers.WhisperConfig(
             vocab_size=100, d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, pad_token_id=0,
@@ -130,14 +132,14 @@ CASES = (
         lambda: {"input_features": drawn(1, 20, 100), "decoder_input_ids": integers(100, 1, 6)}, ("logits",),
         use_cache=False,
     ),
-    _text(
+    from_transformers(
         "wav2vec2",
         lambda: transformers.Wav2Vec2Config(
-            vocab_size=32, **_SMALL, conv_dim=(32, 32), conv_kernel=(10, 3), conv_stride=(5, 2),
+            vocab_size=32, **SMALL, conv_dim=(32, 32), conv_kernel=(10, 3), conv_stride=(5, 2),
             num_feat_extract_layers=2, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4),
         "Wav2Vec2ForCTC", lambda: {"input_values": drawn(1, 800)}, ("logits",),
     ),
-    _text(
+    from_transformers(
         "detr",
         lambda: transformers.DetrConfig(
             use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, num_queries=10, d_model=64,
@@ -147,21 +149,21 @@ CASES = (
             encoder_ffn_dim=64, decoder_ffn_dim=64),
         "DetrForObjectDetection", lambda: {"pixel_values": drawn(1, 3, 64, 64)}, ("logits", "pred_boxes"),
     ),
-    _text(
+    from_transformers(
         "clip",
         lambda: transformers.CLIPConfig(
-            text_config={**_SMALL, "vocab_size": 100, "eos_token_id": 99},
-            vision_config={**_SMALL, "image_size": 32, "patch_size": 8}),
-        "CLIPModel", lambda: {**_masked(), "pixel_values": drawn(2, 3, 32, 32)}, ("logits_per_image",),
+            text_config={**SMALL, "vocab_size": 100, "eos_token_id": 99},
+            vision_config={**SMALL, "image_size": 32, "patch_size": 8}),
+        "CLIPModel", lambda: {**masked(), "pixel_values": drawn(2, 3, 32, 32)}, ("logits_per_image",),
     ),
-    _text(
+    from_transformers(
         "segformer",
         lambda: transformers.SegformerConfig(
             hidden_sizes=[16, 32], depths=[1, 1], num_encoder_blocks=2, sr_ratios=[4, 2], patch_sizes=[7, 3],
             strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=32),
         "SegformerForSemanticSegmentation", lambda: {"pixel_values": drawn(1, 3, 64, 64)}, ("logits",),
     ),
-    _text(
+    from_transformers(
         "mamba2_hf",
         lambda: transformers.MambaConfig(
             vocab_size=100, hidden_size=32, state_size=8, num_hidden_layers=2, use_mambapy=False),

@@ -10,7 +10,8 @@ from typing import Any
 Row = dict[str, Any]
 
 _PEERS = ("ONNX Runtime / repro", "PyTorch / repro")
-HEAD = ("model", "exporters", "ONNX nodes", "error / ONNX Runtime's", "ms", *_PEERS, "also")
+_ERRORS = ("error / ONNX Runtime's", "gradients' / PyTorch's")
+HEAD = ("model", "exporters", "ONNX nodes", *_ERRORS, "ms", *_PEERS, "also")
 
 
 def lines(records: Path) -> Iterator[str]:
@@ -52,10 +53,11 @@ def _exporters(rows: list[Row]) -> str:
 
 
 def _cells(row: Row, failed: str) -> Iterator[str]:
-    error, times = row.get("error", {}), row.get("time", {})
+    error, slopes, times = row.get("error", {}), row.get("gradients", {}), row.get("time", {})
     yield str(row.get("nodes", ""))
     yield _ratio(error.get("repro"), error.get("onnxruntime"))
-    yield f"{times['repro'] * 1e3:.2f}" if times else ""
+    yield _ratio(slopes.get("repro"), slopes.get("torch"))
+    yield f"{times['repro'] * 1e3:.3f}" if times else ""
     yield from (_ratio(times.get(side), times.get("repro")) for side in ("onnxruntime", "torch"))
     verified = "verified" if "verify" in row["seconds"] else ""
     trained = f"losses within {row['train']['difference']:.0e}" if "train" in row else ""
