@@ -27,7 +27,8 @@ def test_columns_have_the_references_bits(
     """Duplicate indices, added in ascending order, and some out of range."""
     monkeypatch.setattr(kernels, "TOGETHER", together)
     kinds = TensorType(F32, (7, width)), TensorType(I64, (90, 1)), TensorType(F32, (90, width))
-    graph = Graph(kinds, (scatter("add", *(argument(n, kind) for n, kind in enumerate(kinds)), (0,)),))
+    operand, indices, updates = (argument(n, kind) for n, kind in enumerate(kinds))
+    graph = Graph(kinds, (scatter("add", operand, indices, updates, (0,)),))
     program, random = lower(graph), np.random.default_rng(width)
     chosen = [schedule(kernel, machine) for kernel in program.kernels]
     cut = [kernels.run_together(*each) for each in zip(program.kernels, chosen, strict=True)]
