@@ -44,10 +44,10 @@ def behind(expr: Expr) -> Expr | None:
 
 
 def together(machine: Machine, width: int) -> bool:
-    """Whether a value's registers are asked at once: where one instruction finds a NaN in either of two, which a
-    machine whose maximum keeps NaN does without."""
+    """Whether a value's registers are asked at once: where one instruction finds a NaN in either of two vectors, which
+    a machine whose maximum keeps NaN does without."""
     lanes = machine.lanes(F32.bits)
-    return width > lanes and width % lanes == 0 and not machine.ordered_extremes
+    return 1 < lanes < width and width % lanes == 0 and not machine.ordered_extremes
 
 
 def made_one(f: Function, value: Val, lanes: int) -> Val:
