@@ -41,7 +41,6 @@ PRECISION = 500
 HEADER = '''"""Constants of the screens: printed by proofs/generate.py, never edited by hand."""
 
 from __future__ import annotations
-from repro import ending
 
 
 def _words(text: str) -> tuple[float, ...]:

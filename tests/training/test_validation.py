@@ -58,8 +58,8 @@ def test_a_model_that_brings_its_step_is_measured(
     model: Path, tmp_path: Path, target: str, digits: dict[str, Array]
 ) -> None:
     artifact = built(model, tmp_path / "made", target)
-    run: dict[str, Any] = {"epochs": 4, "evaluate_every": 10, "target": target, "threads": 2}
-    done = repro.train(artifact, digits, checkpoint=tmp_path / "run", validation=digits, **run)
+    run: dict[str, Any] = {"epochs": 4, "target": target, "threads": 2}
+    done = repro.train(artifact, digits, checkpoint=tmp_path / "run", validation=digits, evaluate_every=10, **run)
     plain = repro.train(artifact, digits, checkpoint=tmp_path / "plain", **run)
     assert done.state == plain.state
     state = checkpoints.read(tmp_path / "run").state
