@@ -37,14 +37,13 @@ STREAMED = re.compile(r"layer_norm|elementwise|adam|sum/\d+")
 
 @dataclass(frozen=True)
 class Row:
-    benchmark: Benchmark
     measurement: Measurement
 
     def cells(self, peers: Iterable[str]) -> tuple[str, ...]:
         """Those under `_HEAD`, then each peer's ratio."""
         each, ours = self.measurement, self.measurement.timing("repro")
         time = "" if ours is None else f"{ours.seconds * 1e3:.2f}"
-        share = share_text(self.benchmark, each)
+        share = share_text(each)
         ratios = (ratio_text(each, side) for side in peers)
         return each.workload, each.mode, str(each.threads), time, share, *ratios
 
@@ -63,7 +62,7 @@ def rows(machine: Path) -> list[Row]:
     for path in sorted(machine.glob("*.json")):
         benchmark = Benchmark.of(json.loads(path.read_text(encoding="utf-8")))
         for each in benchmark.measurements:
-            found[each.workload, each.mode, each.threads] = Row(benchmark, each)
+            found[each.workload, each.mode, each.threads] = Row(each)
     names = list(WORKLOADS)
     order = sorted(found, key=lambda key: (names.index(key[0]), MODES.index(key[1]), key[2]))
     return [found[key] for key in order]
@@ -131,7 +130,7 @@ def _share(among: Callable[[str], object], mode: str | None = None) -> Callable[
     def value(row: Row) -> float | None:
         each = row.measurement
         wanted = among(each.workload) and mode in (None, each.mode)
-        found = row.benchmark.share_of_peak(each) if wanted else None
+        found = each.share_of_peak if wanted else None
         return None if found is None else found[0]
 
     return value

@@ -37,7 +37,7 @@ def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
         compiled = each.timing("torch.compile")
         torch = "torch" if compiled is None or _faster(each, "torch", compiled) else "torch.compile"
         yield (
-            each.workload, each.mode, str(each.threads), _time(each, "repro"), share_text(benchmark, each),
+            each.workload, each.mode, str(each.threads), _time(each, "repro"), share_text(each),
             _time(each, "torch"), _time(each, "torch.compile"), ratio_text(each, torch),
             _time(each, "onnxruntime"), ratio_text(each, "onnxruntime"), _memory(each), f"{each.build_seconds:.1f} s",
         )  # fmt: skip
@@ -55,9 +55,9 @@ def _time(each: Measurement, side: str) -> str:
     return next((timing.reason for timing in each.timings if timing.side == side), "")
 
 
-def share_text(benchmark: Benchmark, each: Measurement) -> str:
+def share_text(each: Measurement) -> str:
     """`0.86 fma`, `0.97 memory`: of what the machine allows."""
-    found = benchmark.share_of_peak(each)
+    found = each.share_of_peak
     return "" if found is None else f"{found[0]:.2f} {found[1]}"
 
 

@@ -62,7 +62,7 @@ class Measurement:
     flops: int
     read: int
     written: int
-    share: Ratio | None = None
+    share: Ratio | None
     memory: dict[str, int] = field(default_factory=dict[str, int])
     waiting: float = 0.0
     kernels: tuple[KernelTime, ...] = ()
@@ -72,10 +72,16 @@ class Measurement:
         """From `asdict` by way of JSON."""
         timings = tuple(Timing.of(each) for each in document["timings"])
         ratios = {side: Ratio(**each) for side, each in document["ratios"].items()}
-        share = None if document.get("share") is None else Ratio(**document["share"])
+        share = None if document["share"] is None else Ratio(**document["share"])
         kernels = tuple(KernelTime(**each) for each in document["kernels"])
         read: dict[str, Any] = {"timings": timings, "ratios": ratios, "share": share, "kernels": kernels}
         return cls(**{**document, **read})
+
+    @property
+    def share_of_peak(self) -> tuple[float, str] | None:
+        """Of what the machine allows on as many threads, and what that is: an fma loop for contractions, memory for
+        what has none. None where we did not run."""
+        return None if self.share is None else (self.share.value, "fma" if self.flops else "memory")
 
     def timing(self, side: str) -> Timing | None:
         return next((each for each in self.timings if each.side == side and each.samples), None)
@@ -100,18 +106,6 @@ class Benchmark:
             "peaks": [asdict(each) for each in self.peaks],
             "measurements": [asdict(each) for each in self.measurements],
         }
-
-    def share_of_peak(self, each: Measurement) -> tuple[float, str] | None:
-        """Of what the machine allows on as many threads, and what that is: an fma loop for contractions, memory for
-        what has none. None where we did not run. Earlier records have no such loop in their rounds, but the peaks."""
-        ours, bound = each.timing("repro"), "fma" if each.flops else "memory"
-        if ours is None:
-            return None
-        if each.share is not None:
-            return each.share.value, bound
-        peak = next(peak for peak in self.peaks if peak.threads == each.threads)
-        floor = each.flops / peak.flops or peak.floor(each.read, each.read + each.written)
-        return floor / ours.seconds, bound
 
 
 def run(plan: Plan, progress: Progress) -> Benchmark:

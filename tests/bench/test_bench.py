@@ -13,11 +13,11 @@ import pytest
 import repro
 from repro.bench import measuring, peaks
 from repro.bench.kernels import profile_entry
-from repro.bench.measuring import Timing
+from repro.bench.measuring import Ratio, Timing
 from repro.bench.network import Network
 from repro.bench.peaks import Peaks
 from repro.bench.sides import Job, Torch, TorchCompile, UnavailableError
-from repro.bench.suite import Benchmark, Measurement, agree
+from repro.bench.suite import Measurement, agree
 from repro.bench.workloads import MODES, WORKLOADS
 from repro.cli import main
 from repro.ir.work import program_bytes, program_multiply_adds
@@ -71,13 +71,11 @@ def test_a_profile_has_every_kernel_and_its_work(trained, threads):
 
 
 def test_the_share_of_the_peak_is_of_what_bounds_the_work():
-    measured = Measurement(
-        "x", "forward", 2, (Timing("repro", (2.0, 1.0, 3.0)),), {}, 0.0, flops=0, read=60, written=40
-    )
-    found = Benchmark((Peaks(1, 1.0, 1.0, 1.0), Peaks(2, 100.0, read=30.0, bytes=100.0)), ())
-    assert found.share_of_peak(measured) == (1.0, "memory"), "reading is the slower of both"
-    assert found.share_of_peak(replace(measured, flops=50)) == (0.25, "fma")
-    assert found.share_of_peak(replace(measured, timings=())) is None
+    share = Ratio(0.25, 0.2, 0.3)
+    measured = Measurement("x", "forward", 2, (Timing("repro", (2.0,)),), {}, 0.0, 0, 60, 40, share)
+    assert measured.share_of_peak == (0.25, "memory")
+    assert replace(measured, flops=50).share_of_peak == (0.25, "fma")
+    assert replace(measured, share=None).share_of_peak is None
 
 
 @pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)

@@ -36,7 +36,7 @@ def test_every_record_says_on_what_it_was_taken():
 def _measured(name: str, seconds: float, ratio: float) -> Measurement:
     ours = Timing("repro", (seconds,))
     ratios = {"torch": Ratio(ratio, ratio, ratio)}
-    return Measurement(name, "forward", 1, (ours,), ratios, 0.0, flops=10**9, read=0, written=0)
+    return Measurement(name, "forward", 1, (ours,), ratios, 0.0, 10**9, 0, 0, Ratio(0.25 / seconds, 0.0, 1.0))
 
 
 @pytest.fixture
