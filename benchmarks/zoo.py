@@ -267,7 +267,9 @@ def stages(trial: Trial, asked: Sequence[str], again: bool) -> list[str]:
 def trials(options: argparse.Namespace, known: Mapping[str, Case]) -> Iterator[Trial]:
     unknown = [name for name in options.names if name not in known]
     if unknown:
-        raise ReproError("there is no such model", found=", ".join(unknown), expected=f"some of {', '.join(known)}")
+        raise repro.ReproError(
+            "there is no such model", found=", ".join(unknown), expected=f"some of {', '.join(known)}"
+        )
     for name in options.names or known:
         for exporter in options.exporters.split(","):
             yield Trial(known[name], exporter, options.folder)
