@@ -334,10 +334,15 @@ def _calm() -> None:
     torch.set_num_threads(1)
 
 
+_FOLDERS = re.compile(r"(?<![\w.])(?:/[\w.+-]+)+/")
+
+
 def record(options: argparse.Namespace) -> None:
-    """One line for the machine and the versions, then one for each row."""
+    """One line for the machine and the versions, then one for each row; of files that errors name, the names alone."""
     rows = [each.row for each in trials(options, cases()) if each.notes.exists()]
     first = {"host": {**host(), "target": _target()}, "versions": {name: version(name) for name in VERSIONS}}
+    for failed in (row["failed"] for row in rows if "failed" in row):
+        failed["why"] = _FOLDERS.sub("", failed["why"])
     options.record.write_text("".join(json.dumps(line) + "\n" for line in (first, *rows)), encoding="utf-8")
 
 
