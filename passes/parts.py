@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from passes.calls import Called, call_of, called
 from passes.plan import with_steps
-from passes.rename import rebuilt, rewritten
+from passes.rename import rewritten, settled
 from passes.sequences import touched
 from repro.ir import index as ix
-from repro.ir.expressions import FALSE, TRUE, Apply, Axis, Const, Expr, IndexOp, Load, Reduce, const, topological
+from repro.ir.expressions import FALSE, Axis, Expr, IndexOp, Load, Reduce, const, topological
 from repro.ir.loops import Kernel, Store
 from repro.ir.program import OUTPUT, TEMPORARY, Call, Program, RowBlocks, Step, walk
 
@@ -129,15 +129,22 @@ def _cut(copy: Called) -> list[tuple[Store, Load]]:
         return []
     fresh = 1 + max(each.number for each in topological(copy.roots) if isinstance(each, Axis))
     found: list[tuple[Store, Load]] = []
-    for _, run in groupby(range(axis.extent), lambda at: _sources(_settled(copy.roots, {axis: ix.number(at)}))):
+    for _, run in groupby(range(axis.extent), lambda at: _sources(_at(copy.roots, axis, ix.number(at)))):
         indices = list(run)
         inside = ix.axis(fresh, len(indices))
-        offset, value = _settled(copy.roots, {axis: ix.add(inside, ix.number(indices[0]))})
+        offset, value = _at(copy.roots, axis, ix.add(inside, ix.number(indices[0])))
         loads = [expr for expr in topological([value]) if isinstance(expr, Load)]
         if len(loads) != 1 or loads[0].when is not None or _free_beside(value, loads[0]):
             return []
         found.append((Store(store.buffer, offset, value), loads[0]))
     return found
+
+
+def _at(roots: Sequence[Expr], axis: Axis, index: Expr) -> list[Expr]:
+    """The expressions at some indices of an axis; a load that is never there is its 0."""
+    made = settled(roots, {axis: index})
+    absent = [expr for expr in topological(made) if isinstance(expr, Load) and expr.when is FALSE]
+    return rewritten(made, {each: const(each.dtype, 0) for each in absent})
 
 
 def _sources(roots: Sequence[Expr]) -> frozenset[int]:
@@ -148,32 +155,6 @@ def _free_beside(value: Expr, source: Load) -> bool:
     """Whether a value depends on where it is beyond the element that it is computed from."""
     (rest,) = rewritten([value], {source: const(source.dtype, 0)})
     return bool(rest.free)
-
-
-def _settled(roots: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[Expr]:
-    """The expressions with indices in place of axes; conditions that these decide are gone."""
-    memo = dict(known)
-    for expr in topological(roots):
-        if expr not in memo:
-            memo[expr] = _decided(rebuilt(expr, tuple(memo[child] for child in expr.children)))
-    return [memo[root] for root in roots]
-
-
-def _decided(expr: Expr) -> Expr:
-    match expr:
-        case Apply(op="lt" | "ge" | "eq", children=(left, Const() as right)) if right.dtype.name == "i64":
-            signed = right.bits - (1 << 64) if right.bits >> 63 else right.bits
-            return ix.compare(expr.op, left, signed)
-        case Apply(op="and"):
-            return ix.both(*expr.children)
-        case Apply(op="select", children=(condition, chosen, other)) if condition in (TRUE, FALSE):
-            return chosen if condition is TRUE else other
-        case Load() if expr.when is TRUE:
-            return Load(expr.dtype, expr.fields, (expr.offset,))
-        case Load() if expr.when is FALSE:
-            return const(expr.dtype, 0)
-        case _:
-            return expr
 
 
 def _in_memory(offset: Expr, elements: int) -> list[Axis] | None:

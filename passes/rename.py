@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from repro.ir import index as ix
-from repro.ir.expressions import Affine, Axis, Expr, IndexOp, Load, Scalar, topological
+from repro.ir.expressions import (
+    FALSE,
+    TRUE,
+    Affine,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    IndexOp,
+    Load,
+    Scalar,
+    load,
+    topological,
+)
+from repro.ir.types import BOOL, I64
 
 
 def rewritten(expressions: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[Expr]:
@@ -15,6 +29,29 @@ def rewritten(expressions: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[E
         if expr not in memo:
             memo[expr] = rebuilt(expr, tuple(memo[child] for child in expr.children))
     return [memo[expr] for expr in expressions]
+
+
+def settled(expressions: Sequence[Expr], known: Mapping[Axis, Expr]) -> list[Expr]:
+    """The expressions with indices in place of axes, and without the conditions that the ranges of these decide."""
+    memo: dict[Expr, Expr] = {**known}
+    for expr in topological(expressions):
+        if expr not in memo:
+            memo[expr] = _decided(rebuilt(expr, tuple(memo[child] for child in expr.children)))
+    return [memo[expr] for expr in expressions]
+
+
+def _decided(expr: Expr) -> Expr:
+    match expr:
+        case Apply(op=("lt" | "ge" | "eq") as op, children=(left, Const(dtype=dtype) as right)) if dtype is I64:
+            return ix.compare(op, left, right.bits - (1 << 64) * (right.bits >> 63))
+        case Apply(op="and", children=(left, right)) if expr.dtype is BOOL:
+            return ix.both(left, right)
+        case Apply(op="select", children=(condition, chosen, other)) if condition in (TRUE, FALSE):
+            return chosen if condition is TRUE else other
+        case Load(when=when) if when is TRUE:
+            return load(expr.dtype, expr.buffer, expr.offset)
+        case _:
+            return expr
 
 
 def rebuilt(expr: Expr, children: tuple[Expr, ...]) -> Expr:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from passes.rename import rebuilt, settled
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Chain, Expr, Load, Reduce, load, topological
 from repro.ir.loops import Kernel, Store
 from repro.targets.tpu_sim.chips import Chip
 from repro.targets.tpu_sim.codegen.orders import fresh_number
-from repro.targets.tpu_sim.codegen.stages import rebuilt, substitute
 from repro.targets.tpu_sim.codegen.writer import whole
 from repro.targets.tpu_sim.operands import COLUMNS, LANES, Dim
 
@@ -182,9 +182,7 @@ def _cut(kernel: Kernel, axis: Axis, count: int) -> Chunked:
     fresh = fresh_number([*(expr for store in kernel.stores for expr in store.expressions), *kernel.axes])
     number, inner = ix.axis(fresh, count), ix.axis(axis.number, axis.extent // count)
     value = ix.add(ix.scale(number, axis.extent // count), inner)
-    made = tuple(
-        Store(store.buffer, *substitute([store.offset, store.value], {axis: value})) for store in kernel.stores
-    )
+    made = tuple(Store(store.buffer, *settled([store.offset, store.value], {axis: value})) for store in kernel.stores)
     axes = tuple(inner if each is axis else each for each in kernel.axes)
     return Chunked(replace(kernel, axes=axes, stores=made), number, count, (axis, count))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes.rename import settled
 from repro.ir import index as ix
 from repro.ir.expressions import Exact, Expr, Lanes
 from repro.targets.llvm.terms import identity_bits
@@ -16,7 +17,7 @@ from repro.targets.tpu_sim.codegen import grid as grids
 from repro.targets.tpu_sim.codegen.orders import guarded, terms_of
 from repro.targets.tpu_sim.codegen.reductions import term_or_identity
 from repro.targets.tpu_sim.codegen.rows import WIDTH, bind_blocks
-from repro.targets.tpu_sim.codegen.stages import Stage, substitute
+from repro.targets.tpu_sim.codegen.stages import Stage
 from repro.targets.tpu_sim.codegen.values import Values
 from repro.targets.tpu_sim.codegen.writer import Val
 from repro.targets.tpu_sim.operands import LANES
@@ -48,7 +49,7 @@ class Columns:
         self.values, self.stage, self.expr = values, stage, stage.reduce
         self.bound = grids.bind(_grid(stage, values.fresh(1)), values.fresh(2 * len(stage.axes) + 4))
         self.group, self.groups = self.bound.digits[0], groups(stage)
-        self.children = substitute(self.expr.children, self.bound.values)
+        self.children = settled(self.expr.children, self.bound.values)
         self.rows, self.rest = divmod(terms_of(self.expr), WIDTH)
 
     def emit(self) -> None:
@@ -76,7 +77,7 @@ class Columns:
         """Those of the order's lanes that an accumulator holds."""
         flat = ix.add(first, ix.number(number * self.groups), self.group)
         places = ix.delinear(flat, [axis.extent for axis in self.expr.axes])
-        return substitute(self.children, dict(zip(self.expr.axes, places, strict=True)))
+        return settled(self.children, dict(zip(self.expr.axes, places, strict=True)))
 
     def _last(self, number: int) -> list[Expr]:
         """The terms after the last whole row of the order's lanes; lanes beyond them have none."""
@@ -107,5 +108,5 @@ class Columns:
     def _store(self, total: Val) -> None:
         """From the first group."""
         store = self.stage.stores[0]
-        (offset,) = substitute([store.offset], self.bound.values)
+        (offset,) = settled([store.offset], self.bound.values)
         self.values.write(store.buffer, offset, total, ix.compare("lt", self.group, 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from passes.rename import rebuilt
+from passes.rename import rebuilt, settled
 from repro.ir import index as ix
 from repro.ir.expressions import (
     TRUE,
@@ -26,7 +26,6 @@ from repro.ir.expressions import (
     reduce,
     topological,
 )
-from repro.targets.tpu_sim.codegen.stages import substitute
 
 
 def fresh_number(roots: Sequence[Expr]) -> int:
@@ -60,7 +59,7 @@ def shorten(roots: Sequence[Expr]) -> list[Expr]:
 def _at(expr: Reduce, flat: Expr) -> tuple[Expr, ...]:
     """The reduction's terms (and presence) at a flattened index."""
     places = ix.delinear(flat, [axis.extent for axis in expr.axes])
-    return tuple(substitute(expr.children, dict(zip(expr.axes, places, strict=True))))
+    return tuple(settled(expr.children, dict(zip(expr.axes, places, strict=True))))
 
 
 def _panels(expr: Reduce, order: Chain, fresh: int) -> Expr:
@@ -97,7 +96,7 @@ def _panels(expr: Reduce, order: Chain, fresh: int) -> Expr:
 def _sum(axis: Axis, value: Expr) -> Expr:
     """Ascending, from the first."""
     if axis.extent == 1:
-        return substitute([value], {axis: ix.number(0)})[0]
+        return settled([value], {axis: ix.number(0)})[0]
     return reduce("add", Sequential(), [axis], [value])
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes.rename import settled
 from repro.ir.dependence import independent_axes
 from repro.ir.loops import Kernel, Store
 from repro.targets.tpu_sim.codegen import grid as grids
 from repro.targets.tpu_sim.codegen.rows import bind_blocks
-from repro.targets.tpu_sim.codegen.stages import Stage, substitute
+from repro.targets.tpu_sim.codegen.stages import Stage
 from repro.targets.tpu_sim.codegen.values import Values
 from repro.targets.tpu_sim.operands import LANES
 
@@ -38,7 +39,7 @@ def emit(values: Values, stage: Stage, kernel: Kernel) -> None:
 def _substituted(stores: Sequence[Store], bound: grids.Bound) -> list[Store]:
     made = list[Store]()
     for store in stores:
-        offset, value, *when = substitute(store.expressions, bound.values)
+        offset, value, *when = settled(store.expressions, bound.values)
         made.append(Store(store.buffer, offset, value, when[0] if when else None))
     return made
 

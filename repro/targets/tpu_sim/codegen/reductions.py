@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from passes.rename import settled
 from repro.ir import index as ix
 from repro.ir.expressions import Chain, Expr, Lanes, Reduce, const
 from repro.ir.types import BOOL, I64, DType
 from repro.targets.llvm.terms import identity_bits
 from repro.targets.tpu_sim.codegen.orders import terms_of
-from repro.targets.tpu_sim.codegen.stages import substitute
 from repro.targets.tpu_sim.codegen.writer import Val
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _ascending(values: Values, expr: Reduce) -> Val:
 def _at(expr: Reduce, flat: Expr) -> list[Expr]:
     """The only term, and where there is one the presence, at a flattened index."""
     places = ix.delinear(flat, [axis.extent for axis in expr.axes])
-    return substitute(expr.children, dict(zip(expr.axes, places, strict=True)))
+    return settled(expr.children, dict(zip(expr.axes, places, strict=True)))
 
 
 def term_or_identity(values: Values, expr: Reduce, children: Sequence[Expr]) -> Val:

@@ -9,6 +9,7 @@ terms two of the latter are taken, and exchange halves of each run: then each re
 
 from __future__ import annotations
 
+from passes.rename import settled
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Reduce
 from repro.targets.llvm.terms import identity_bits
@@ -16,7 +17,7 @@ from repro.targets.tpu_sim import isa
 from repro.targets.tpu_sim.codegen import grid as grids
 from repro.targets.tpu_sim.codegen.orders import guarded, terms_of
 from repro.targets.tpu_sim.codegen.reductions import term_or_identity
-from repro.targets.tpu_sim.codegen.stages import Stage, loads, substitute
+from repro.targets.tpu_sim.codegen.stages import Stage, loads
 from repro.targets.tpu_sim.codegen.values import Values
 from repro.targets.tpu_sim.codegen.writer import Val
 from repro.targets.tpu_sim.operands import LANES, Index, Term
@@ -140,15 +141,15 @@ class Rows:
         for cut, digit in zip(reversed(self.grid.cuts), reversed(self.bound.digits), strict=True):
             digits[digit] = ix.mod(ix.floordiv(number, width), cut.count)
             width *= cut.count
-        places = substitute(list(self.outputs.values()), digits)
+        places = settled(list(self.outputs.values()), digits)
         self.outputs = dict(zip(self.outputs, places, strict=True))
-        (self.inside,) = substitute([self.inside], digits)
+        (self.inside,) = settled([self.inside], digits)
 
     # terms ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _at(self, flat: Expr) -> list[Expr]:
         places = ix.delinear(flat, [axis.extent for axis in self.expr.axes])
-        return substitute(self.expr.children, {**self.outputs, **dict(zip(self.expr.axes, places, strict=True))})
+        return settled(self.expr.children, {**self.outputs, **dict(zip(self.expr.axes, places, strict=True))})
 
     def _chunk(self, number: Expr) -> list[Expr]:
         return self._at(ix.add(ix.scale(number, WIDTH), self.lane))
@@ -156,7 +157,7 @@ class Rows:
     def _row(self, slot: int) -> list[Expr]:
         """Terms of the outputs of one register, a row of lanes each."""
         place = ix.add(ix.scale(self.exchanges, GROUPS * WIDTH), ix.scale(self.group, WIDTH), self.lane)
-        return substitute(self._at(place), {self.slot: ix.number(slot)})
+        return settled(self._at(place), {self.slot: ix.number(slot)})
 
     def _last(self) -> list[Expr]:
         """The terms after the last whole row of lanes; the lanes beyond them have none."""
@@ -175,7 +176,7 @@ class Rows:
         """The first register's second group changes places with the second one's first; then both are added."""
         values, held = self.values, list[Val]()
         for slot in range(GROUPS):
-            (values.inside,) = substitute([self.inside], {self.slot: ix.number(slot)})
+            (values.inside,) = settled([self.inside], {self.slot: ix.number(slot)})
             held.append(term_or_identity(values, self.expr, self._row(slot)))
         values.inside = self.inside
         first, low, high = values.value(ix.compare("lt", self.group, 1)), *held
@@ -196,7 +197,7 @@ class Rows:
     def _store(self, total: Val) -> None:
         """From the first lane of each output."""
         store = self.stage.stores[0]
-        (offset,) = substitute([store.offset], self.outputs)
+        (offset,) = settled([store.offset], self.outputs)
         self.values.write(store.buffer, offset, total, ix.compare("lt", self.lane, 1))
 
 

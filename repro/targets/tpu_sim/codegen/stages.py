@@ -10,15 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from passes.rename import rebuilt
+from passes.rename import rebuilt, settled
 from repro.ir import index as ix
 from repro.ir.expressions import (
-    FALSE,
-    TRUE,
     Affine,
-    Apply,
     Axis,
-    Const,
     Expr,
     Load,
     Reduce,
@@ -28,7 +24,7 @@ from repro.ir.expressions import (
     topological,
 )
 from repro.ir.loops import Kernel, Store
-from repro.ir.types import BOOL, I64, DType
+from repro.ir.types import DType
 from repro.targets.tpu_sim.codegen import contractions, turning
 from repro.targets.tpu_sim.codegen.contractions import Contraction
 from repro.targets.tpu_sim.codegen.turning import Turn
@@ -148,7 +144,7 @@ def merged(stage: Stage) -> Stage:
     for outer, inner in pairwise(stage.axes):
         if _one_run(stage.roots, outer, inner):
             axis = ix.axis(inner.number, outer.extent * inner.extent)
-            values = substitute(stage.roots, {outer: ix.number(0), inner: axis})
+            values = settled(stage.roots, {outer: ix.number(0), inner: axis})
             memo = dict(zip(stage.roots, values, strict=True))
             axes = tuple(axis if each is inner else each for each in stage.axes if each is not outer)
             return merged(Stage(axes, 0, _through(stage.stores, memo)))
@@ -164,30 +160,6 @@ def _one_run(roots: Sequence[Expr], outer: Axis, inner: Axis) -> bool:
         if None in strides or strides[0] != (strides[1] or 0) * inner.extent:
             return False
     return outer not in roots and inner not in roots
-
-
-def substitute(roots: Sequence[Expr], values: dict[Axis, Expr]) -> list[Expr]:
-    """The expressions with axes replaced by index expressions, in the indices' normal form; conditions that the ranges
-    of indices decide are decided."""
-    memo: dict[Expr, Expr] = {**values}
-    for expr in topological(roots):
-        if expr not in memo:
-            memo[expr] = _decided(rebuilt(expr, tuple(memo[child] for child in expr.children)))
-    return [memo[root] for root in roots]
-
-
-def _decided(expr: Expr) -> Expr:
-    match expr:
-        case Apply(op=("lt" | "ge" | "eq") as op, children=(left, Const(dtype=dtype) as right)) if dtype is I64:
-            return ix.compare(op, left, right.bits - (1 << 64) * (right.bits >> 63))
-        case Apply(op="and", children=(left, right)) if expr.dtype is BOOL:
-            return ix.both(left, right)
-        case Apply(op="select", children=(condition, yes, no)) if condition in (TRUE, FALSE):
-            return yes if condition is TRUE else no
-        case Load(when=when) if when is TRUE:
-            return load(expr.dtype, expr.buffer, expr.offset)
-        case _:
-            return expr
 
 
 def loads(roots: Sequence[Expr]) -> list[Load]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from passes.rename import settled
 from repro.ir import index as ix
 from repro.ir.expressions import Affine, Axis, Const, Expr, Load, Scalar
 from repro.targets.tpu_sim.codegen.contractions import Matrix
-from repro.targets.tpu_sim.codegen.stages import substitute
 from repro.targets.tpu_sim.operands import Dim, Index, counter
 
 
@@ -42,7 +42,7 @@ def pieces(term: Expr, laid: Matrix, axis: Axis, size: int, known: dict[Axis, In
     for first in range(0, axis.extent, size):
         part = ix.axis(axis.number, min(size, axis.extent - first))
         axes = [part if each is axis else each for each in (*laid.batch, *laid.lines, *laid.places)]
-        offsets = substitute([term.offset, laid.offset], {axis: part})
+        offsets = settled([term.offset, laid.offset], {axis: part})
         copy = between(term.buffer, offsets[0], offsets[1], axes, known)
         assert copy is not None
         made.append((first * near, Copy(copy.buffer, copy.start + first * far, copy.dims)))
