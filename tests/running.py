@@ -11,17 +11,31 @@ from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.machines import Machine
 from repro.runtime.session import CpuExecutable
-from repro.targets import cpu
-from tests import compiled
+from repro.targets import interpreter
+from tests.targets import native
 
 
 def executable(program: Program, machine: Machine, threads: int = 1) -> CpuExecutable:
     """A program compiled for a machine that this host runs."""
-    schedules = [schedule(kernel, machine) for kernel in program.kernels]
-    pairs = zip(program.kernels, schedules, strict=True)
-    objects = [compiled.compile_kernel(kernel, chosen, machine) for kernel, chosen in pairs]
-    objects.append(compiled.compile_program(program, schedules, machine))
-    return CpuExecutable(program, cpu.load(objects), cpu.scratch_bytes(program, schedules), threads)
+    return native.executable(program, machine, [schedule(kernel, machine) for kernel in program.kernels], threads)
+
+
+def interpreted(program: Program, inputs: Sequence[Array]) -> list[bytes]:
+    return [output.tobytes() for output in interpreter.run(program, [array.reshape(-1) for array in inputs])]
+
+
+def assert_same_everywhere(program: Program, inputs: Sequence[Array], wanted: Sequence[Array]) -> None:
+    """A program's outputs, in the interpreter and as code of each machine with one thread and three, begin with these
+    bytes."""
+    expected = [array.tobytes() for array in wanted]
+    assert expected
+    assert interpreted(program, inputs)[: len(expected)] == expected
+    for machine in native.HERE:
+        for threads in (1, 3):
+            made = executable(program, machine, threads)
+            found = [array.tobytes() for array in made.run([array.reshape(-1) for array in inputs])]
+            made.close()
+            assert found[: len(expected)] == expected, (machine.name, threads)
 
 
 def run_on_cpu(

@@ -36,8 +36,7 @@ from repro.ops import (
 )
 from repro.ops.record import evaluate
 from repro.targets import cpu, interpreter
-from tests.running import run_on_cpu
-from tests.targets.native import HERE
+from tests.running import assert_same_everywhere, run_on_cpu
 from tests.targets.test_reduction_orders import mixed
 
 
@@ -117,9 +116,7 @@ def test_a_sum_of_few_terms_is_computed_in_one_of_few(inner: int, kernels: int) 
     random = np.random.default_rng(0)
     given = [random.standard_normal(kind.shape).astype(np.float32) for kind in graph.arguments]
     run_checked(graph, given, [])
-    (wanted,) = evaluate(graph, given)
-    for machine in HERE:
-        assert run_on_cpu(graph, given, [], machine)[0].tobytes() == wanted.tobytes()
+    assert_same_everywhere(pipeline.run(graph).program, given, evaluate(graph, given))
 
 
 def test_debug_mode_runs_the_reference_around_each_pass() -> None:

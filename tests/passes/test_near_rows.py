@@ -20,9 +20,8 @@ from repro.ir.types import F32, TensorType
 from repro.machines import Machine
 from repro.ops import broadcast, div, elementwise, loop, mul, reduce_axes, sub
 from repro.ops.record import evaluate
-from repro.targets import interpreter
 from repro.targets.cpu.target import FAMILY
-from tests.running import executable
+from tests.running import assert_same_everywhere, interpreted
 from tests.targets.native import HERE
 
 ROWS, LONG = 24, 96
@@ -72,10 +71,6 @@ def calls(program: Program) -> list[Kernel]:
     return [program.kernels[step.kernel] for step in walk(program.steps) if isinstance(step, Call)]
 
 
-def interpreted(program: Program, inputs: list[np.ndarray]) -> list[bytes]:
-    return [output.tobytes() for output in interpreter.run(program, [array.reshape(-1) for array in inputs])]
-
-
 def random_inputs(graph: Graph) -> list[np.ndarray]:
     generator = np.random.default_rng(4)
     return [generator.standard_normal(kind.shape).astype(np.float32) for kind in graph.arguments]
@@ -90,13 +85,7 @@ def test_two_kernels_become_one_with_the_references_bytes(make: Callable[[], Gra
     assert len(calls(after)) == len(calls(before)) - 1
     assert max(sum(isinstance(expr, Reduce) for expr in kernel.expressions) for kernel in calls(after)) == 2
     assert after.arena_bytes <= before.arena_bytes
-    wanted = [result.tobytes() for result in evaluate(graph, inputs, ())]
-    assert interpreted(after, inputs)[: len(wanted)] == wanted
-    for machine in HERE:
-        for threads in (1, 3):
-            made = executable(after, machine, threads)
-            assert [array.tobytes() for array in made.run(inputs)[: len(wanted)]] == wanted, (machine.name, threads)
-            made.close()
+    assert_same_everywhere(after, inputs, evaluate(graph, inputs, ()))
 
 
 def test_numbers_of_axes_stay_unique() -> None:

@@ -18,8 +18,7 @@ from repro.ir.types import F32, TensorType
 from repro.machines import Machine
 from repro.ops import add, concatenate, dot, elementwise, pad, reshape, scalar, slice_, transpose
 from repro.ops.record import evaluate
-from repro.targets import interpreter
-from tests.running import executable
+from tests.running import assert_same_everywhere, interpreted
 from tests.targets.native import HERE
 
 BATCH, ROWS, HEADS, WIDTH = 2, 8, 3, 16
@@ -95,10 +94,6 @@ def random_inputs(graph: Graph) -> list[np.ndarray]:
     return found
 
 
-def interpreted(program: Program, inputs: list[np.ndarray]) -> list[bytes]:
-    return [output.tobytes() for output in interpreter.run(program, [array.reshape(-1) for array in inputs])]
-
-
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("blocks", [False, True])
 def test_a_copy_is_gone_and_the_bytes_are_the_references(make: Callable[[], Graph], blocks: bool) -> None:
@@ -110,13 +105,7 @@ def test_a_copy_is_gone_and_the_bytes_are_the_references(make: Callable[[], Grap
     after = earlier(parts(before))
     assert len(calls(after)) == len(calls(before)) - 1
     assert after.arena_bytes < before.arena_bytes
-    wanted = [result.tobytes() for result in evaluate(graph, inputs, ())]
-    assert interpreted(after, inputs)[: len(wanted)] == wanted
-    for machine in HERE:
-        for threads in (1, 3):
-            made = executable(after, machine, threads)
-            assert [array.tobytes() for array in made.run(inputs)[: len(wanted)]] == wanted, (machine.name, threads)
-            made.close()
+    assert_same_everywhere(after, inputs, evaluate(graph, inputs, ()))
 
 
 def wanted_elsewhere() -> Graph:

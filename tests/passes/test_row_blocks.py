@@ -25,7 +25,7 @@ from repro.ops import broadcast, div, elementwise, gather, loop, matmul, mul, re
 from repro.ops.record import evaluate
 from repro.targets import cpu, interpreter
 from tests.passes.random_programs import Maker
-from tests.running import executable
+from tests.running import executable, interpreted
 from tests.targets.native import HERE
 
 EAGER = Limits(near_bytes=1 << 12, worth_bytes=1, fewest_blocks=2, even_blocks=2, fewest_rows=1)
@@ -111,10 +111,6 @@ def inputs_of(graph: Graph) -> list[Array]:
 
 def blocks_of(program: Program) -> list[RowBlocks]:
     return [step for step in walk(program.steps) if isinstance(step, RowBlocks)]
-
-
-def interpreted(program: Program, inputs: list[Array]) -> list[bytes]:
-    return [output.tobytes() for output in interpreter.run(program, [array.reshape(-1) for array in inputs])]
 
 
 @pytest.mark.parametrize("name", GRAPHS)

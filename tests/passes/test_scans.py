@@ -15,8 +15,7 @@ from repro.ir.graph import Graph, Value, argument
 from repro.ir.program import Call, CountedLoop
 from repro.ir.types import F32, TensorType
 from repro.ops import add, broadcast, composite, div, elementwise, evaluate, fill, loop, mul, neg, reverse, transpose
-from tests.running import run_on_cpu
-from tests.targets.native import HERE
+from tests.running import assert_same_everywhere
 
 STEPS, WIDE = 5, 7
 ROW, ROWS = TensorType(F32, (3, WIDE)), TensorType(F32, (STEPS, 3, WIDE))
@@ -52,11 +51,7 @@ def test_the_bits_stay(kind: str) -> None:
     graph = graph_of(kind)
     random = np.random.default_rng(5)
     inputs = [np.asarray(random.standard_normal(each.shape), np.float32) for each in graph.arguments]
-    wanted = evaluate(graph, inputs)
-    for machine in HERE:
-        for threads in (1, 2):
-            for mine, reference in zip(run_on_cpu(graph, inputs, [], machine, threads), wanted, strict=True):
-                assert mine.tobytes() == reference.tobytes()
+    assert_same_everywhere(pipeline.run(graph).program, inputs, evaluate(graph, inputs))
 
 
 def test_nothing_is_copied() -> None:
@@ -107,6 +102,4 @@ def test_functions_of_an_iteration_are_computed_once() -> None:
     assert [sum(inner.op in ("exp", "tanh") for inner in node.regions[0].nodes) for node in loops] == [2, 0]
     random = np.random.default_rng(6)
     inputs = [np.asarray(random.standard_normal(kind.shape), np.float32) for kind in kinds]
-    for machine in HERE:
-        for mine, reference in zip(run_on_cpu(graph, inputs, [], machine), evaluate(graph, inputs), strict=True):
-            assert mine.tobytes() == reference.tobytes()
+    assert_same_everywhere(pipeline.run(graph).program, inputs, evaluate(graph, inputs))

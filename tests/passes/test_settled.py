@@ -11,8 +11,7 @@ from repro.ir.types import F16, F32, I64, Array, DType, TensorType
 from repro.ops import add, canonical_nan, cumulative, gather, scatter
 from repro.ops.record import OPS, evaluate
 from repro.targets import interpreter
-from tests.running import executable
-from tests.targets.native import HERE
+from tests.running import assert_same_everywhere
 
 ROWS, WIDTH, POINTS = 7, 40, 30
 
@@ -55,15 +54,7 @@ def kernels(made: Graph, settle: bool = True) -> int:
 def test_settled_as_they_are_written(combiner: str, dtype: DType, width: int) -> None:
     made, inputs = graph(combiner, dtype, width), given(dtype, width)
     assert kernels(made) == kernels(made, settle=False) - 1
-    wanted = evaluate(made, tuple(inputs))[0].tobytes()
-    program = pipeline.run(made).program
-    flat = [array.reshape(-1) for array in inputs]
-    assert interpreter.run(program, flat)[0].tobytes() == wanted
-    for machine in HERE:
-        for threads in (1, 3):
-            runner = executable(program, machine, threads)
-            assert runner.run(flat)[0].tobytes() == wanted, (machine.name, threads)
-            runner.close()
+    assert_same_everywhere(pipeline.run(made).program, inputs, evaluate(made, tuple(inputs)))
 
 
 def test_what_others_read_too_and_running_sums_are_settled_behind() -> None:
@@ -93,7 +84,4 @@ def test_the_gradient_of_a_gather_begins_from_its_first_contribution() -> None:
     inputs = [np.ones(12, np.float32), np.array([2, 2, 9]), ends.reshape(-1)]
     wanted = np.zeros((4, 3), np.float32)
     wanted[2] = -0.0, 1, np.nan
-    for machine in HERE:
-        runner = executable(pipeline.run(made).program, machine, 2)
-        assert runner.run(inputs)[0].tobytes() == wanted.tobytes()
-        runner.close()
+    assert_same_everywhere(pipeline.run(made).program, inputs, [wanted])
