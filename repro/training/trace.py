@@ -63,6 +63,8 @@ def read(path: Path, torn: bool = False) -> Trace:
     """
     data = bytes(files.read_file(path, "the trace"))
     *lines, rest = data.split(b"\n")
+    if not lines and not torn:
+        raise _no_trace(path, "no whole line")
     if rest and not torn:
         raise _broken(path, len(lines) + 1, "the line has no end", "a whole line", "the run was killed here: resume it")
     documents: list[Json] = []
@@ -70,18 +72,18 @@ def read(path: Path, torn: bool = False) -> Trace:
         document = decode(line, f"line {number} of the trace {path}")
         _check_line(path, number, document, documents, lines)
         documents.append(document)
-    if not documents and not torn:
-        raise _broken(path, 1, "nothing", "the header of a trace")
     return Trace(path, tuple(lines), tuple(documents))
 
 
 def _check_line(path: Path, number: int, document: Json, before: Sequence[Json], lines: Sequence[bytes]) -> None:
+    if not before and not (isinstance(document, dict) and document.get("format") == FORMAT):
+        raise _no_trace(path, "another first line")
     if not isinstance(document, dict):
         raise _broken(path, number, type(document).__name__, "an object")
     if not before:
         fields = set(document) - HEADER_EXTRAS
-        if document.get("format") != FORMAT or fields != HEADER_FIELDS or not isinstance(document["step"], int):
-            raise _broken(path, number, str(document.get("format")), f"a header of {FORMAT}")
+        if fields != HEADER_FIELDS or not isinstance(document["step"], int):
+            raise _broken(path, number, ", ".join(sorted(fields)), f"a header of {FORMAT}")
         if not _are_rows(document.get("nodes", [])):
             raise _broken(path, number, "its nodes", "rows of op, source, type and rows before it")
         return
@@ -114,6 +116,12 @@ def _is_row(row: Json, number: int) -> bool:
         return False
     known = range(number)
     return all(isinstance(word, str) for word in row[:3]) and all(type(at) is int and at in known for at in row[3])
+
+
+def _no_trace(path: Path, found: str) -> ReproError:
+    return ReproError(
+        "not a trace", found=f"{path}: {found}", expected=f"a header of {FORMAT}, as `repro train` writes it"
+    )
 
 
 def _broken(path: Path, number: int, found: str, expected: str, next_step: str | None = None) -> ReproError:

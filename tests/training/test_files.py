@@ -14,7 +14,7 @@ import pytest
 from blake3 import blake3
 
 from repro.artifact.canonical import encode
-from repro.errors import EXIT_MISMATCH, ReproError
+from repro.errors import EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.ir.types import Array
 from repro.training import checkpoint as checkpoints
 from repro.training import digests, trace
@@ -154,6 +154,17 @@ def test_a_line_left_out_is_named(tmp_path: Path):
     with pytest.raises(ReproError, match="damaged at line 3") as caught:
         trace.read(path)
     assert caught.value.exit_code == EXIT_MISMATCH
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"{}\n", b"[]\n", b"7", b"\xff\x00\n", b'{"format":"repro-trace/0"}\n']
+)
+def test_what_is_no_trace_is_wrong_use(tmp_path: Path, content: bytes):
+    path = tmp_path / "t"
+    path.write_bytes(content)
+    with pytest.raises(ReproError) as caught:
+        trace.read(path)
+    assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_a_torn_last_line_is_for_resuming_only(tmp_path: Path):
