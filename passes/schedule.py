@@ -24,6 +24,10 @@ from repro.machines.machine import BUSY
 BLOCK_ROWS, BLOCK_COLUMNS = 1024, 512
 """Outputs of one work item of a contraction, at most about: what is packed once is used for as many."""
 
+PANELS_COLUMNS = 128
+"""The same of columns where rows are packed and terms are several panels: what is packed of the columns, and totals,
+stay in the second-level cache beside rows that come by."""
+
 PIXEL_ROWS = 512
 """Of a block whose vectors run along pixels, where a unit is smaller: what is packed stays in the nearest cache."""
 
@@ -208,7 +212,7 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     while width >= 2 * columns and width > 4:
         width //= 2
     tile_rows, vectors, in_place = _register_tile(contraction, width, machine)
-    most = _most_columns(contraction, machine)
+    most = _most_columns(contraction, in_place, machine)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)
@@ -232,13 +236,23 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
         return tile_rows, vectors, False
     shared = stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes == 0
     if not shared or tile_rows + vectors <= machine.l1_ways:
-        return tile_rows, vectors, True
+        return *_wider(tile_rows, vectors, columns, width, machine), True
     fewer = machine.l1_ways - 2
     wider = min((machine.registers - 1) // (fewer + 1), -(-columns // width))
     laid_out = contraction.in_place(vectors * width) == vectors * width
     if laid_out or rows < FEW_TILES * fewer or fewer * wider < 2 * BUSY:
         return tile_rows, vectors, False
     return fewer, wider, True
+
+
+def _wider(tile_rows: int, vectors: int, columns: int, width: int, machine: Machine) -> tuple[int, int]:
+    """A tile of one vector more, and of as many rows as registers are left for, where columns are whole tiles of it:
+    each row's element, which is loaded from a line of its own, is multiplied more often. Not with few registers, where
+    columns would be loaded for few rows."""
+    more = vectors + 1
+    rows = (machine.registers - 1 - more) // more
+    worth = BUSY <= rows < tile_rows and columns % (more * width) == 0
+    return (rows, more) if worth else (tile_rows, vectors)
 
 
 def _by_rows(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
@@ -253,10 +267,14 @@ def _by_rows(contraction: Contraction, tile: ContractionTile, width: int, machin
     return batch == 1 and near and few and rows * tile.vectors >= SHARES[-1] * BUSY
 
 
-def _most_columns(contraction: Contraction, machine: Machine) -> int:
-    """Columns whose terms of a panel take three quarters of the second-level cache, beside which rows come by."""
-    terms = min(contraction.chain.panel, contraction.extents[3]) * contraction.reduce.dtype.bytes
-    return max(1, min(BLOCK_COLUMNS, 3 * machine.l2_bytes // (4 * terms)))
+def _most_columns(contraction: Contraction, rows_in_place: bool, machine: Machine) -> int:
+    """Columns whose terms of a panel take three quarters of the second-level cache, beside which rows come by; fewer
+    where rows are packed and a block's totals lie there too, from panel to panel."""
+    panel, terms = contraction.chain.panel, contraction.extents[3]
+    if terms > panel and not rows_in_place:
+        return PANELS_COLUMNS
+    size = min(panel, terms) * contraction.reduce.dtype.bytes
+    return max(1, min(BLOCK_COLUMNS, 3 * machine.l2_bytes // (4 * size)))
 
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:

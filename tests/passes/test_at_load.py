@@ -63,8 +63,8 @@ def batched() -> Case:
 
 def twice() -> Case:
     """Two readers that want the same: one copy."""
-    kind, x = taking(12, 48)
-    w = weights(0, 48, 48)
+    kind, x = taking(12, 96)
+    w = weights(0, 96, 96)
     return Case(Graph((kind,), (matmul(matmul(x, w), w),)), 1)
 
 
