@@ -268,13 +268,13 @@ def _by_rows(contraction: Contraction, tile: ContractionTile, width: int, machin
 
 
 def _most_columns(contraction: Contraction, rows_in_place: bool, machine: Machine) -> int:
-    """Columns whose terms of a panel take three quarters of the second-level cache, beside which rows come by; fewer
-    where rows are packed and a block's totals lie there too, from panel to panel."""
+    """Columns whose terms of a panel take half of the second-level cache, beside which rows come by; fewer where rows
+    are packed and a block's totals lie there too, from panel to panel."""
     panel, terms = contraction.chain.panel, contraction.extents[3]
     if terms > panel and not rows_in_place:
         return PANELS_COLUMNS
     size = min(panel, terms) * contraction.reduce.dtype.bytes
-    return max(1, min(BLOCK_COLUMNS, 3 * machine.l2_bytes // (4 * size)))
+    return max(1, min(BLOCK_COLUMNS, machine.l2_bytes // (2 * size)))
 
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
