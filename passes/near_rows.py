@@ -171,7 +171,7 @@ def joined(producer: Called, consumer: Called, buffer: int) -> Called | None:
     (store,), extents = producer.stores, [axis.extent for axis in producer.axes]
     first = 1 + max((expr.number for expr in topological(consumer.roots) if isinstance(expr, Axis)), default=0)
     axes = [ix.axis(first + axis.number, axis.extent) for axis in producer.axes]
-    value = _with_axes_from(first, store.value)
+    value = with_axes_from(first, store.value)
     known: dict[Expr, Expr] = {}
     for expr in topological(consumer.roots):
         if isinstance(expr, Load) and expr.buffer == buffer:
@@ -187,7 +187,7 @@ def joined(producer: Called, consumer: Called, buffer: int) -> Called | None:
     return Called(consumer.axes, tuple(Store(s.buffer, place, value) for s, place, value in pairs))
 
 
-def _with_axes_from(first: int, root: Expr) -> Expr:
+def with_axes_from(first: int, root: Expr) -> Expr:
     """The expression with all its axes numbered from a number on."""
     memo: dict[Expr, Expr] = {}
 

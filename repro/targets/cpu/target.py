@@ -14,6 +14,7 @@ from passes.leaves import leaves
 from passes.near_rows import near_rows
 from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
+from passes.row_reductions import row_reductions
 from passes.schedule import schedule, tile_orders
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
@@ -56,7 +57,7 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 @lru_cache(maxsize=8)
 def _shaped(program: Program, limits: Limits) -> Program:
     """Machines of equal caches shape a program alike."""
-    return earlier(parts(row_blocks(near_rows(leaves(fused_updates(program))), limits)))
+    return earlier(parts(row_blocks(row_reductions(near_rows(leaves(fused_updates(program)))), limits)))
 
 
 def _code_target(machine: Machine) -> CodeTarget:
