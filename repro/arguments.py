@@ -101,7 +101,7 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.rpartition("=") if option == "--bind" else word.partition("=")
         if not equals or not name:
-            raise ReproError(f"{option} takes NAME=VALUE", found=word)
+            raise ReproError(f"{option} takes a name and a value", found=word, expected="NAME=VALUE")
         if name in found:
             raise ReproError(f"{option} names {name} twice", found=word)
         found[name] = value
@@ -113,7 +113,7 @@ def bindings(words: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, value in _pairs(words, "--bind").items():
         if not value.isdecimal() or not value.isascii() or len(value) > 18:
-            raise ReproError("--bind takes a size, an integer from 0 up", found=f"{name}={value}")
+            raise ReproError("--bind takes a size", found=f"{name}={value}", expected="an integer from 0 up")
         found[name] = int(value)
     return found
 
@@ -201,7 +201,7 @@ def training(options: argparse.Namespace) -> dict[str, str | None]:
     for word in options.option:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise ReproError("--option takes NAME=VALUE", found=word)
+            raise ReproError("--option takes a name and a value", found=word, expected="NAME=VALUE")
         name = name.replace("-", "_")
         if given.get(name) is not None:
             raise ReproError(f"the training option {name} is given twice", found=word)

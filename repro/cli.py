@@ -247,9 +247,8 @@ def diff(options: argparse.Namespace) -> int:
             rows = [(d.where, d.left, d.right) for d in differences]
             out.print(tables.table("", ("where", "left", "right"), rows))
         count = len(differences)
-        tables.line(
-            out, "the artifacts are identical" if not count else f"{count} difference{'s' if count > 1 else ''}"
-        )
+        same = "the artifacts are identical by their digests (repro verify checks the files)"
+        tables.line(out, f"{count} difference{'s' if count > 1 else ''}" if count else same)
     return EXIT_MISMATCH if differences else EXIT_GOOD
 
 
