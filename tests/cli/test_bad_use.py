@@ -20,8 +20,9 @@ SAMPLES = 12
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a training step, its data, a checkpoint and a trace. Read only."""
     folder = tmp_path_factory.mktemp("trained")
-    options = {"loss": "softmax_cross_entropy", "targets": ("cpu/x86-64-v3",)}
-    repro.build(MODEL, folder / "step.repro", bind={"N": 4}, **options)
+    repro.build(
+        MODEL, folder / "step.repro", bind={"N": 4}, loss="softmax_cross_entropy", targets=("cpu/x86-64-v3",)
+    )  # fmt: skip
     arrays = {"input": np.zeros((SAMPLES, 64), np.float32), "labels": np.arange(SAMPLES, dtype=np.int64) % 10}
     repro.write_npz(folder / "train.npz", arrays)
     for name, labels in {
