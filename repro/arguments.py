@@ -101,7 +101,7 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.rpartition("=") if option == "--bind" else word.partition("=")
         if not equals or not name:
-            raise ReproError(f"{option} takes NAME=VALUE", found=word)
+            raise ReproError(f"{option} takes a name and a value", found=word, expected="NAME=VALUE")
         if name in found:
             raise ReproError(f"{option} names {name} twice", found=word)
         found[name] = value
@@ -113,7 +113,7 @@ def bindings(words: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, value in _pairs(words, "--bind").items():
         if not value.isdecimal() or not value.isascii() or len(value) > 18:
-            raise ReproError("--bind takes a size, an integer from 0 up", found=f"{name}={value}")
+            raise ReproError("--bind takes a size", found=f"{name}={value}", expected="an integer from 0 up")
         found[name] = int(value)
     return found
 
@@ -134,17 +134,29 @@ def model_options(made: argparse.ArgumentParser) -> None:
     """A model and what it is to become: the arguments of every command that takes one from its source."""
     made.add_argument("model", type=Path, metavar="MODEL.onnx", help="or a folder of ONNX Runtime's training artifacts")
     made.add_argument(
-        "--bind", action="append", default=[], metavar="NAME=INT", help="fix a dimension; also INPUT[AXIS]=INT"
+        "--bind",
+        action="append",
+        default=[],
+        metavar="NAME=INT",
+        help="fix a dimension by its name, or as INPUT[AXIS]=INT",
     )
-    made.add_argument("--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value (JSON)")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value at build (JSON)"
+    )
     golden = made.add_mutually_exclusive_group()
-    golden.add_argument("--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix dimensions")
-    golden.add_argument("--golden-seed", type=seed, default=0, metavar="INT", help="draw golden inputs (default: 0)")
+    golden.add_argument(
+        "--inputs", type=Path, metavar="FILE.npz", help="golden inputs; their shapes fix open dimensions"
+    )
+    golden.add_argument(
+        "--golden-seed", type=seed, default=0, metavar="INT", help="seed of drawn golden inputs (default: 0)"
+    )
     training_options(made)
-    made.add_argument("--seed", type=seed, default=0, metavar="INT", help="key of unseeded random nodes (default: 0)")
+    made.add_argument(
+        "--seed", type=seed, default=0, metavar="INT", help="seed of random nodes without one (default: 0)"
+    )
     start = "start from the initialization graphs of the model's training_info, not from its initializers"
     made.add_argument("--initialize", action="store_true", help=start)
-    budget = "most bytes of temporaries of a program, such as 512MiB; values that do not fit are computed again"
+    budget = "limit for the temporaries of a program, such as 512MiB; values that do not fit are recomputed"
     made.add_argument("--memory-budget", type=size, metavar="SIZE", help=budget)
 
 
@@ -167,17 +179,17 @@ def model_words(options: argparse.Namespace) -> dict[str, Any]:
 
 
 _TRAINING = {
-    "loss": f"an entry train_step: {', '.join(LOSSES)}; of the first output against the input `labels`",
+    "loss": f"add the entry train_step; its loss, of the first output and an input `labels`: {', '.join(LOSSES)}",
     "loss-output": "the output that the loss reads",
     "optimizer": f"{', '.join(OPTIMIZERS)} (default: sgd)",
-    "learning-rate": "default: the optimizer's",
+    "learning-rate": "default: the optimizer's default",
     "schedule": f"{', '.join(SHAPES)} (default: constant)",
     "total-steps": "where the schedule ends",
-    "warmup-steps": "steps before the full rate",
-    "clip-norm": "greatest norm of all gradients together",
-    "accumulation": "microbatches of a step",
+    "warmup-steps": "steps until the full learning rate",
+    "clip-norm": "clip the norm of all gradients together to this",
+    "accumulation": "number of microbatches in a step (default: 1)",
     "shards": "virtual shards of each microbatch, a power of two; --bind gives the size of one (default: 1)",
-    "frozen": "patterns of parameters that stay, with commas",
+    "frozen": "patterns of parameters that are not trained, separated by commas",
 }
 
 
@@ -186,11 +198,11 @@ def training_options(made: argparse.ArgumentParser, entries: bool = True) -> Non
     group = made.add_argument_group("training")
     for name, what in _TRAINING.items():
         group.add_argument(f"--{name}", metavar="X", help=what)
-    group.add_argument("--weighted", action="store_true", help="the loss takes an input `weight` too")
+    group.add_argument("--weighted", action="store_true", help="the loss takes another input, `weight`")
     if entries:
-        gradients = "an entry `gradients`: the loss and each gradient"
+        gradients = "add the entry gradients: the loss and each gradient"
         group.add_argument("--gradients", action="store_true", help=gradients)
-    more = "another option of the loss, the optimizer or the schedule: beta1=0.8"
+    more = "another option of the loss, the optimizer or the schedule, such as beta1=0.8"
     group.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help=more)
 
 
@@ -201,7 +213,7 @@ def training(options: argparse.Namespace) -> dict[str, str | None]:
     for word in options.option:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise ReproError("--option takes NAME=VALUE", found=word)
+            raise ReproError("--option takes a name and a value", found=word, expected="NAME=VALUE")
         name = name.replace("-", "_")
         if given.get(name) is not None:
             raise ReproError(f"the training option {name} is given twice", found=word)

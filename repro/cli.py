@@ -58,22 +58,34 @@ def _build_parser(commands: Any) -> None:
     made = command(commands, "build", build, "compile a model to an artifact")
     model_options(made)
     made.add_argument("-o", "--out", type=Path, metavar="DIR", help="output folder (default: MODEL.repro)")
-    made.add_argument("--force", action="store_true", help="replace the output folder if it holds something else")
-    made.add_argument("--targets", type=names, default=("cpu",), metavar="LIST", help="default: cpu (all of cpu/*)")
-    made.add_argument("--tuning", type=Path, metavar="FILE", help="schedules that repro tune found; no bit changes")
+    made.add_argument("--force", action="store_true", help="replace the output folder if it contains something else")
+    made.add_argument(
+        "--targets",
+        type=names,
+        default=("cpu",),
+        metavar="LIST",
+        help="targets to build for, separated by commas (default: cpu, which is all of cpu/*)",
+    )
+    made.add_argument(
+        "--tuning", type=Path, metavar="FILE", help="use the schedules that repro tune found; the bits stay the same"
+    )
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _verify_parser(commands: Any) -> None:
     made = command(commands, "verify", verify, "rebuild an artifact, run it everywhere, compare bits")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
-    made.add_argument("--targets", type=names, metavar="LIST", help="run only these; each must run")
-    made.add_argument("--require", type=names, default=(), metavar="LIST", help="these must run too")
+    made.add_argument(
+        "--targets", type=names, metavar="LIST", help="run only these targets; each must run (default: all)"
+    )
+    made.add_argument(
+        "--require", type=names, default=(), metavar="LIST", help="these targets must run (else exit code 3)"
+    )
     made.add_argument("--trust-code", action="store_true", help="also run the code that came with the artifact")
     recorded = "add the runs on the device that --targets names to this record of it"
     made.add_argument("--record", type=Path, metavar="FILE", help=recorded)
     for kind in ("json", "junit", "sarif"):
-        made.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the report as {kind}")
+        made.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"also write the report as {kind}")
 
 
 def _run_parser(commands: Any) -> None:
@@ -81,11 +93,11 @@ def _run_parser(commands: Any) -> None:
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
     made.add_argument("--inputs", type=Path, required=True, metavar="IN.npz")
     made.add_argument("--outputs", type=Path, required=True, metavar="OUT.npz")
-    made.add_argument("--entry", default="infer", metavar="NAME")
+    made.add_argument("--entry", default="infer", metavar="NAME", help="entry to run (default: infer)")
     made.add_argument("--state", type=Path, metavar="CHECKPOINT", help="run with the tensors of a checkpoint")
-    made.add_argument("--target", default="cpu", metavar="NAME")
+    made.add_argument("--target", default="cpu", metavar="NAME", help="target to run on (default: cpu)")
     made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
-    profile = "write what the run took (simulators): a page (.html) or a document (.json)"
+    profile = "write the profile of a simulated run as a page (.html) or a document (.json)"
     made.add_argument("--profile", type=Path, metavar="FILE", help=profile)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -247,9 +259,8 @@ def diff(options: argparse.Namespace) -> int:
             rows = [(d.where, d.left, d.right) for d in differences]
             out.print(tables.table("", ("where", "left", "right"), rows))
         count = len(differences)
-        tables.line(
-            out, "the artifacts are identical" if not count else f"{count} difference{'s' if count > 1 else ''}"
-        )
+        same = "the artifacts are identical by their digests (repro verify checks the files)"
+        tables.line(out, f"{count} difference{'s' if count > 1 else ''}" if count else same)
     return EXIT_MISMATCH if differences else EXIT_GOOD
 
 

@@ -24,17 +24,27 @@ def _train_parser(commands: Any) -> None:
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
     made.add_argument("--data", type=Path, required=True, metavar="DATA", help=".npz file, or folder of .npy files")
     end = made.add_mutually_exclusive_group(required=True)
-    end.add_argument("--epochs", type=count, metavar="N", help="counted from the beginning, resumed or not")
-    end.add_argument("--steps", type=count, metavar="N")
-    made.add_argument("--batch", type=count, metavar="N", help="checked against the batch that was built for")
-    made.add_argument("--last", choices=("drop", "pad"), default="drop", help="what does not fill a batch is dropped")
-    made.add_argument("--seed", type=seed, default=0, metavar="INT", help="of the order of samples (default: 0)")
+    end.add_argument(
+        "--epochs",
+        type=count,
+        metavar="N",
+        help="train up to this many epochs, counted from the beginning even with --resume",
+    )
+    end.add_argument("--steps", type=count, metavar="N", help="train up to this many steps, counted likewise")
+    made.add_argument("--batch", type=count, metavar="N", help="check that the artifact was built for this batch size")
+    made.add_argument(
+        "--last",
+        choices=("drop", "pad"),
+        default="drop",
+        help="drop or fill up an incomplete last batch (default: drop)",
+    )
+    made.add_argument("--seed", type=seed, default=0, metavar="INT", help="seed of the order of samples (default: 0)")
     made.add_argument("--validation", type=Path, metavar="DATA", help="held-out data with the same names")
     made.add_argument("--evaluate-every", type=count, metavar="N", help="steps (default: an epoch)")
-    made.add_argument("--checkpoint", type=Path, required=True, metavar="DIR")
+    made.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="folder for checkpoints")
     made.add_argument("--checkpoint-every", type=count, metavar="N", help="steps (default: an epoch)")
     made.add_argument("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (default: 3)")
-    made.add_argument("--trace", type=Path, metavar="FILE", help="write a trace: a chained line for each step")
+    made.add_argument("--trace", type=Path, metavar="FILE", help="write a trace: one hash-chained line for each step")
     made.add_argument(
         "--trace-state-every", type=count, default=1, metavar="N", help="digest the state of each Nth step"
     )
@@ -46,8 +56,8 @@ def _train_parser(commands: Any) -> None:
         "--trace-nodes-at", type=_steps, default=(), metavar="STEP,...", help="digest each node's value in these steps"
     )
     made.add_argument("--metrics", type=Path, metavar="FILE", help="default: metrics.jsonl beside the checkpoints")
-    made.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, if there is one")
-    made.add_argument("--target", default="cpu", metavar="NAME")
+    made.add_argument("--resume", action="store_true", help="continue from the newest checkpoint, if there is one")
+    made.add_argument("--target", default="cpu", metavar="NAME", help="target to train on (default: cpu)")
     made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
     shared = "simulated chips that share the virtual shards (--target tpu-sim)"
     made.add_argument("--chips", type=count, default=1, metavar="N", help=shared)
@@ -56,15 +66,21 @@ def _train_parser(commands: Any) -> None:
 
 def _export_parser(commands: Any) -> None:
     made = command(commands, "export", export, "write a checkpoint's weights into the model they were trained from")
-    made.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint, or their folder: the newest")
+    made.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint, or the folder of checkpoints: its newest"
+    )
     made.add_argument("-o", "--out", type=Path, required=True, metavar="trained.onnx")
-    made.add_argument("--artifact", type=Path, metavar="ARTIFACT.json", help="where it lies now, if it was moved")
+    made.add_argument(
+        "--artifact", type=Path, metavar="ARTIFACT.json", help="where the artifact is now, if it was moved"
+    )
 
 
 def _bisect_parser(commands: Any) -> None:
-    made = command(commands, "bisect", bisect, "find where two training runs part (exit code 1 if they do)")
+    made = command(commands, "bisect", bisect, "find where two training runs diverge (exit code 1 if they do)")
     made.add_argument("left", type=Path, metavar="LEFT.trace")
-    made.add_argument("right", type=Path, nargs="?", metavar="RIGHT.trace", help="left out: a re-run of the left")
+    made.add_argument(
+        "right", type=Path, nargs="?", metavar="RIGHT.trace", help="without it: compare with a re-run of the left"
+    )
     made.add_argument("--artifact", type=Path, metavar="ARTIFACT.json", help="run the differing step again")
     made.add_argument("--data", type=Path, metavar="DATA", help="what it was trained on")
     for side in ("left", "right"):

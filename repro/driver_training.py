@@ -169,7 +169,7 @@ def bisect(
     sides = (_side(left_target, left_checkpoint, threads), _side(right_target, right_checkpoint, threads))
     if artifact is None or data is None:
         if theirs is None or artifact is not None or data is not None:
-            raise ReproError("to run a step again takes the artifact and its data", next="give --artifact and --data")
+            raise ReproError("running steps again needs the artifact and its data", next="give --artifact and --data")
         return bisection.compare(mine, theirs)
     loaded, arrays, found_in = load(artifact), _arrays(data), default_cache()
     if theirs is None:

@@ -276,6 +276,6 @@ def _raise_for(sources: Sequence[str], report: Array) -> None:
                 op=op,
                 node=node or None,
                 found=f"index {value} at position {position} of the indices",
-                expected="an index inside the extent of what is indexed",
-                next="the contract gives such an element a defined value, but a run reports it",
+                expected="an index within the extent of the axis that it indexes",
+                next="check the input that holds the indices: labels, token ids",
             )

@@ -57,14 +57,23 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     try:
         with Path(path).open("rb") as file:
             if not zipfile.is_zipfile(file):
-                raise ValueError("not a zip archive; numpy.savez makes one of arrays by name")
+                raise ValueError("not a zip archive")
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
+                return {name: _member(archive, name) for name in archive.files}
     except OSError as error:
         raise ReproError("the .npz file cannot be read", found=f"{path}: {error.strerror or error}") from error
     except UNREADABLE as error:
-        raise ReproError("not an .npz file of plain arrays", found=f"{path}: {error}") from error
+        made = "numpy.savez makes one of arrays of numbers by name"
+        raise ReproError("not an .npz file of plain arrays", found=f"{path}: {error}", next=made) from error
+
+
+def _member(archive: Mapping[str, Array], name: str) -> Array:
+    try:
+        return archive[name]
+    except UNREADABLE as error:
+        found = "Python objects" if "pickle" in str(error) else error  # whose advice is to load them unsafely
+        raise ValueError(f"array '{name}': {found}") from error
 
 
 @checked

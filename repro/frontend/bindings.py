@@ -94,21 +94,23 @@ class Bindings:
         return 1
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Raises for dimensions still open, and for bindings that name nothing."""
+        """Raises for bindings that name nothing, and for dimensions still open."""
+        fixing = " ".join(f"--bind {word}=INT" for word in self.open)
+        idle = [word for word in self.given if word not in self.used]
+        if idle:  # first: what is still open is often what they were meant to name
+            symbols = ", ".join(self.open) or "a symbolic dimension"
+            raise ReproError(
+                "a binding names no dimension of the model's inputs",
+                found=", ".join(idle),
+                expected=f"{symbols}, or INPUT[AXIS] with INPUT one of {', '.join(inputs) or '(none)'}",
+                next=f"leave it out, or correct the name{': ' + fixing if fixing else ''}",
+            )
         if self.open:
             raise ReproError(
                 "dimensions of the model's inputs are not bound",
                 found=", ".join(f"{word} ({where})" for word, where in self.open.items()),
                 expected="every input dimension fixed at build",
-                next=" ".join(f"--bind {word}=INT" for word in self.open) + "   (or give --inputs)",
-            )
-        idle = [word for word in self.given if word not in self.used]
-        if idle:
-            raise ReproError(
-                "a binding names no dimension of the model's inputs",
-                found=", ".join(idle),
-                expected=f"a symbolic dimension, or INPUT[AXIS] with INPUT one of {', '.join(inputs) or '(none)'}",
-                next="leave it out, or correct the name",
+                next=f"{fixing}   (or give --inputs)",
             )
 
 

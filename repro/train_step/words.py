@@ -31,7 +31,9 @@ def training_of(given: Mapping[str, Any]) -> TrainOptions:
         strange = [name for name in chosen if name not in _every_option()]
         if strange:
             raise ReproError("there is no such option", found=", ".join(strange), next="check its spelling")
-        raise ReproError("training needs a loss", found=", ".join(chosen) or "none", expected=", ".join(LOSSES))
+        found = f"{', '.join(chosen) or 'nothing'}, without a loss"
+        add = "add --loss NAME (in Python loss='NAME'), or leave the other training options out"
+        raise ReproError("training needs a loss", found=found, expected=", ".join(LOSSES), next=add)
     loss, optimizer = str(chosen.pop("loss")), str(chosen.pop("optimizer", "sgd"))
     parts: dict[str, dict[str, Any]] = {"own": {}, "schedule": {}, "optimizer": {}, "loss": {}}
     holders = {

@@ -106,8 +106,10 @@ def fit(
     samples = arrays[name].shape[0] if arrays[name].ndim else 0
     sampled: dict[str, Array] = {}
     fixed: dict[str, Array] = {}
+    counted = f"one row for each sample: '{name}' has {samples} samples"
     for value in values:
-        shaped = _shaped(value, arrays[value.name], batch, samples, what, (notes or {}).get(value.name, ""))
+        note = (notes or {}).get(value.name) or (counted if value.name != name else "")
+        shaped = _shaped(value, arrays[value.name], batch, samples, what, note)
         if shaped is None:
             fixed[value.name] = arrays[value.name]
         else:

@@ -39,6 +39,7 @@ def check_origin(artifact: LoadedArtifact, checkpoint: Checkpoint) -> None:
             "the checkpoint was trained with another graph",
             found=f"{checkpoint.path}: {document.graph}",
             expected=entry.graph if entry else f"an artifact with an entry '{document.entry}'",
+            next="give the artifact that it was trained from, or a checkpoint of this one's training",
             exit_code=EXIT_MISMATCH,
         )
 

@@ -65,14 +65,23 @@ def read(path: Path, torn: bool = False) -> Trace:
     *lines, rest = data.split(b"\n")
     if not lines and not torn:
         raise _no_trace(path, "no whole line")
-    if rest and not torn:
-        raise _broken(path, len(lines) + 1, "the line has no end", "a whole line", "the run was killed here: resume it")
     documents: list[Json] = []
     for number, line in enumerate(lines, 1):
-        document = decode(line, f"line {number} of the trace {path}")
+        document = _document(path, number, line)
         _check_line(path, number, document, documents, lines)
         documents.append(document)
+    if rest and not torn:  # last: a file of another kind has no header either
+        raise _broken(path, len(lines) + 1, "the line has no end", "a whole line", "the run was killed here: resume it")
     return Trace(path, tuple(lines), tuple(documents))
+
+
+def _document(path: Path, number: int, line: bytes) -> Json:
+    try:
+        return decode(line, f"line {number}")
+    except ReproError as error:
+        if number == 1:
+            raise _no_trace(path, str(error).replace("\n  found", "")) from error
+        raise _broken(path, number, error.found or error.what, error.expected or "canonical JSON (RFC 8785)") from error
 
 
 def _check_line(path: Path, number: int, document: Json, before: Sequence[Json], lines: Sequence[bytes]) -> None:
