@@ -14,6 +14,7 @@ from repro.errors import InternalError
 from repro.ir.graph import Graph, Node, Value, argument, first_visits
 from repro.ir.types import F32
 from repro.ops import add, convert_to, fill
+from repro.ops.composite_gradients import steps_by_readers
 from repro.ops.record import NotDifferentiable, RegionGradient, Step, record
 
 Place = tuple[int, int]
@@ -40,7 +41,7 @@ class _Walk:
 
     def __init__(self, graph: Graph, wrt: Sequence[Value], steps: Sequence[Step]) -> None:
         self.graph, self.wrt = graph, wrt
-        self.steps = {step.result: step for step in steps}
+        self.steps = {step.result: step for step in (*steps_by_readers(graph), *steps)}
         self.position = {node: place for place, node in enumerate(first_visits(graph, regions=False))}
         self.live = _live_values(graph, wrt, self.steps)
         self.arrived: dict[Value, list[tuple[Place, Value]]] = {}

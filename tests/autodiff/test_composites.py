@@ -153,6 +153,8 @@ CASES: tuple[Case, ...] = (
     *(Case("GridSample", {"x": IMAGE, "grid": RANDOM.uniform(-1.4, 1.4, (2, 3, 3, 2)).astype(np.float32)}, mode,
            attributes={"mode": mode, "padding_mode": padding})
       for mode, padding in (("linear", "zeros"), ("cubic", "reflection"))),
+    Case("DeformConv", {"x": IMAGE, "w": drawn(4, 3, 2, 2), "offset": drawn(2, 16, 2, 3), "b": drawn(4),
+                        "mask": drawn(2, 8, 2, 3)}, attributes={"group": 2, "offset_group": 2}),
     Case("DFT", {"x": drawn(2, 6, 2)}, fixed={"n": np.array(5)}),
 )  # fmt: skip
 

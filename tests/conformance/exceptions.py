@@ -84,7 +84,7 @@ UNSUPPORTED: dict[str, str] = {
     ),
     **dict.fromkeys(("NonMaxSuppression", "RoiAlign"), "detection heads: results of a size that data decide"),
     **dict.fromkeys(
-        ("CausalConvWithState", "DeformConv", "Det", "FlexAttention", "LinearAttention", "MelWeightMatrix"),
+        ("CausalConvWithState", "Det", "FlexAttention", "LinearAttention", "MelWeightMatrix"),
         "the operator is not supported yet",
     ),
 }  # fmt: skip

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from repro.frontend.context import NodeContext
 from repro.frontend.families.contraction import less_zero_point
-from repro.frontend.families.windows import auto_pad, halves, kernel_shape, read_windows, spatial_ints
+from repro.frontend.families.windows import Windows, auto_pad, halves, kernel_shape, read_windows, spatial_ints
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value
 from repro.ops import add, broadcast, convolution, reshape, transpose
 
 
-def _biased(ctx: NodeContext, y: Value, bias: Value | None) -> Value:
+def biased(ctx: NodeContext, y: Value, bias: Value | None) -> Value:
+    """y with one number added to each channel."""
     if bias is None:
         return y
     if bias.shape != (y.shape[1],):
@@ -18,7 +19,8 @@ def _biased(ctx: NodeContext, y: Value, bias: Value | None) -> Value:
     return add(y, broadcast(bias, y.shape, (1,)))
 
 
-def _forward(ctx: NodeContext, x: Value, w: Value) -> Value:
+def forward_windows(ctx: NodeContext, x: Value, w: Value) -> Windows:
+    """The windows of a convolution whose operands fit, in groups of the attribute."""
     groups = ctx.attr_int("group", 1)
     if x.rank != w.rank or x.rank < 3:
         raise ctx.error("input and weights do not fit", f"{x.type} and {w.type}", "one rank of 3 or more")
@@ -27,6 +29,11 @@ def _forward(ctx: NodeContext, x: Value, w: Value) -> Value:
         raise ctx.error("channels do not fit", f"{x.type} with weights {w.type}", expected)
     windows = read_windows(ctx, x.shape[2:], w.shape[2:])
     ctx.check_size((x.shape[0], w.shape[0], *windows.output), x.dtype)
+    return windows
+
+
+def _forward(ctx: NodeContext, x: Value, w: Value) -> Value:
+    windows, groups = forward_windows(ctx, x, w), ctx.attr_int("group", 1)
     offsets = tuple(-low for low in windows.low)
     return convolution(x, w, windows.output, windows.strides, windows.dilations, offsets, groups=groups)
 
@@ -34,7 +41,7 @@ def _forward(ctx: NodeContext, x: Value, w: Value) -> Value:
 @onnx_op("Conv")
 def conv(ctx: NodeContext, x: Value, w: Value, bias: Value | None = None) -> Value:
     """convolution(x, w) + bias."""
-    return _biased(ctx, _forward(ctx, x, w), bias)
+    return biased(ctx, _forward(ctx, x, w), bias)
 
 
 @onnx_op("ConvInteger", since=10)
@@ -67,7 +74,7 @@ def conv_transpose(ctx: NodeContext, x: Value, w: Value, bias: Value | None = No
     swapped = transpose(grouped, (0, 2, 1, *range(3, 3 + rank)))
     weights = reshape(swapped, (groups * out_channels, in_channels, *kernel))
     steps = tuple(-dilation for dilation in dilations)
-    return _biased(ctx, convolution(x, weights, output, (1,) * rank, steps, low, strides, groups), bias)
+    return biased(ctx, convolution(x, weights, output, (1,) * rank, steps, low, strides, groups), bias)
 
 
 def _transposed_padding(

@@ -45,7 +45,7 @@ _A = -0.75
 
 
 @dataclass(frozen=True)
-class _Sampling:
+class Sampling:
     mode: str
     padding: str
     corners: bool
@@ -81,12 +81,12 @@ def grid_sample(ctx: NodeContext, x: Value, grid: Value) -> Value:
     return ctx.composite("GridSample", (x, grid), body, **kept).value
 
 
-def _sampling(ctx: NodeContext) -> _Sampling:
+def _sampling(ctx: NodeContext) -> Sampling:
     known = ("bilinear", "nearest", "bicubic") if ctx.opset < 20 else ("linear", "nearest", "cubic")
     mode, padding = ctx.attr_str("mode", known[0]), ctx.attr_str("padding_mode", "zeros")
     if mode not in known or padding not in _PADDINGS:
         raise ctx.error("a mode is not known", f"{mode}, {padding}", f"{', '.join(known)}; {', '.join(_PADDINGS)}")
-    return _Sampling(_MODES[mode], padding, ctx.attr_bool("align_corners"))
+    return Sampling(_MODES[mode], padding, ctx.attr_bool("align_corners"))
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,24 @@ class _Taps:
     weights: Value | None
 
 
-def _sampled(x: Value, grid: Value, sampling: _Sampling) -> Value:
+def _sampled(x: Value, grid: Value, sampling: Sampling) -> Value:
     """The last number of a point belongs to the first of the axes."""
-    rank = x.rank - 2
-    taps = [_taps(_column(grid, rank - 1 - axis), x.shape[axis + 2], sampling, x.dtype) for axis in range(rank)]
+    rank, places = x.rank - 2, list[Value]()
+    for axis, extent in enumerate(x.shape[2:]):
+        place = _denormalized(_column(grid, rank - 1 - axis), extent, sampling.corners)
+        places.append(_inside(place, extent, sampling))
+    found = sampled_at(x, places, sampling)
+    return transpose(found, (0, found.rank - 1, *range(1, found.rank - 1)))
+
+
+def sampled_at(x: Value, places: Sequence[Value], sampling: Sampling) -> Value:
+    """[N, places..., C] of x [N, C, axes...]: `places` has each axis' coordinates, [N, places...], counted in
+    elements."""
+    taps = [_taps(place, extent, sampling, x.dtype) for place, extent in zip(places, x.shape[2:], strict=True)]
     found = _elements(x, taps)
     for each in reversed(taps):
         found = _over_last_taps(found, each.weights)
-    return transpose(found, (0, found.rank - 1, *range(1, found.rank - 1)))
+    return found
 
 
 def _column(grid: Value, at: int) -> Value:
@@ -143,14 +153,13 @@ def _over_last_taps(found: Value, weights: Value | None) -> Value:
     return reduce_axes("add", mul(broadcast(weights, found.shape, (*range(lead), axis)), found), (axis,))
 
 
-def _taps(n: Value, extent: int, sampling: _Sampling, dtype: DType) -> _Taps:
-    x = _inside(_denormalized(n, extent, sampling.corners), extent, sampling)
+def _taps(x: Value, extent: int, sampling: Sampling, dtype: DType) -> _Taps:
     below = elementwise("floor", x)
     # A coordinate far outside would overflow an integer; beyond these no tap is there, whichever it is.
     whole = convert_to(minimum(maximum(below, fill(-4.0, x.type)), fill(extent + 4.0, x.type)), I64)
     offsets = integers(list(_OFFSETS[sampling.mode]))
-    shape = (*n.shape, offsets.shape[0])
-    raw = add(broadcast(whole, shape, range(n.rank)), broadcast(offsets, shape, (n.rank,)))
+    shape = (*x.shape, offsets.shape[0])
+    raw = add(broadcast(whole, shape, range(x.rank)), broadcast(offsets, shape, (x.rank,)))
     present = _is_there(raw, extent) if sampling.padding == "zeros" else None
     weights = None if sampling.mode == "nearest" else _stacked(_weights(sub(x, below), sampling.mode))
     return _Taps(_in_range(raw, extent, sampling), present, None if weights is None else convert_to(weights, dtype))
@@ -169,7 +178,7 @@ def _denormalized(n: Value, extent: int, corners: bool) -> Value:
     return div(sub(mul(add(n, one), fill(float(extent), n.type)), one), two)
 
 
-def _inside(x: Value, extent: int, sampling: _Sampling) -> Value:
+def _inside(x: Value, extent: int, sampling: Sampling) -> Value:
     """Coordinates rounded to even for `nearest`, then those beyond the borders moved as the padding says."""
     if sampling.mode == "nearest":
         x = elementwise("round", x)
@@ -203,7 +212,7 @@ def _reflected(x: Value, low: float, high: float) -> Value:
     return select(_beyond(x, low, high), select(from_low, add(least, rest), sub(greatest, rest)), x)
 
 
-def _in_range(place: Value, extent: int, sampling: _Sampling) -> Value:
+def _in_range(place: Value, extent: int, sampling: Sampling) -> Value:
     """The element that a tap reads; where there is none, any."""
     if sampling.padding == "reflection":
         low, high = _borders(extent, sampling.corners)

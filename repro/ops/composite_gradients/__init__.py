@@ -32,6 +32,11 @@ def steps_of(node: Node) -> Sequence[Step]:
     return () if find is None else find(node)
 
 
+def steps_by_readers(graph: Graph) -> Sequence[Step]:
+    """The stretches of a graph whose formula depends on what reads their result."""
+    return [step for node in graph.nodes if node.op == "select" for step in losses.selected_softmaxes(node)]
+
+
 def composite_gradient(
     node: Node, cotangents: tuple[Value, ...], differentiate: Differentiate
 ) -> tuple[Value | None, ...]:
@@ -52,4 +57,4 @@ def composite_gradient(
     return tuple(None if value is None else next(made) for value in found)
 
 
-__all__ = ["STEPS", "composite_gradient", "steps_of"]
+__all__ = ["STEPS", "composite_gradient", "steps_by_readers", "steps_of"]

@@ -33,6 +33,22 @@ def _softmax(node: Node) -> Sequence[Step]:
     return (Step(y, (x,), lambda g: (_softmax_cotangent(y, g, axes),)),)
 
 
+def selected_softmaxes(selection: Node) -> Sequence[Step]:
+    """Of each Softmax that a selection reads."""
+    sides = (through(side, "convert") for side in selection.operands[1:])
+    return [_without_nans(y) for y in sides if y.node.op == "composite" and y.node["name"] == "Softmax"]
+
+
+def _without_nans(y: Value) -> Step:
+    """z = (y is a NaN ? +0 : y); z * (g - sum(g * z)).
+
+    A row of -inf throughout is one of NaN, which a selection leaves out, as exporters write attention: g is +0 there,
+    and has to stay so.
+    """
+    z, node = select(compare("ne", y, y), number(0, y), y), y.node
+    return Step(y, node.operands, lambda g: (_softmax_cotangent(z, g, node["axes"]),))
+
+
 def _log_softmax_step(x: Value, y: Value, axes: Sequence[int]) -> Step:
     """g - exp(y) * sum(g)."""
     return Step(y, (x,), lambda g: (sub(g, mul(elementwise("exp", y), sum_along(g, axes))),))
