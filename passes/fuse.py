@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from repro.ir import index as ix
 from repro.ir.graph import Graph, Node, Value
 from repro.ir.scalars import SCALARS
-from repro.ops.record import ByElement, ByNests, Op, Structural, record
+from repro.ops.record import Axes, ByElement, ByNests, Op, Structural, record
 
 LARGEST_EXPRESSION = 600
 """Inlined scalar operations (roughly) above which a value is stored instead."""
@@ -54,6 +55,10 @@ class _Users(dict[Value, tuple[Node, ...]]):
     def position(self, node: Node) -> int:
         return self.order[node]
 
+    def stands_apart(self, node: Node) -> bool:
+        """Whether it reorders elements for what computes several of them in an iteration, vectors as they lie."""
+        return _reorders(node) and _meets_together(node.results[0], self)
+
 
 def _continues(user: Node, value: Value) -> bool:
     """Whether an epilogue can go on through this user: same element, or an element moved one to one."""
@@ -75,7 +80,7 @@ class _Chain:
 
 def _chain(start: Value, users: _Users, results: frozenset[Value], taken: set[Value]) -> _Chain:
     links, between = [start], list[Value]()
-    while region := _region(links[-1], users, results, taken):
+    while not _together(start.node) and (region := _region(links[-1], users, results, taken)):
         links.append(region[-1])
         between += region[:-1]
     return _Chain(links, between)
@@ -85,6 +90,8 @@ def _region(value: Value, users: _Users, results: frozenset[Value], taken: set[V
     """What is computed from a value at the same element, up to where all of it has met again; empty where that is not
     near. A single reader may move elements one to one."""
     waiting = [] if value in results else list(users.get(value, ()))
+    if any(map(users.stands_apart, waiting)):
+        return []
     if len(waiting) == 1 and _continues(waiting[0], value):
         return [] if waiting[0].value in taken else [waiting[0].value]
     region: list[Value] = []
@@ -241,7 +248,7 @@ def fuse(graph: Graph) -> Fusion:
         found = _stored(node, users, results, inside, stored, weight, limit)
         work = 0 if _is_view(node) or not node.operands else 1
         computed[node] = work + sum(0 if value in stored else computed[value.node] for value in node.operands)
-        if not found and computed[node] and _shared_view(node, users):
+        if not found and ((computed[node] and _shared_view(node, users)) or users.stands_apart(node)):
             found = set(node.results)
         if found:
             weight[node] = computed[node] = 0
@@ -273,6 +280,34 @@ def _is_view(node: Node) -> bool:
     return lowering is not None and lowering.moves and len(node.operands) == 1
 
 
+def _together(node: Node) -> bool:
+    lowering = _by_element(node)
+    return lowering is not None and lowering.together
+
+
+def _meets_together(value: Value, users: _Users) -> bool:
+    """Whether it is read, as it lies, by what computes several elements of an iteration."""
+    behind = users.get(value, ())
+    return any(
+        _together(user) or (_is_view(user) and not _reorders(user) and _meets_together(user.results[0], users))
+        for user in behind
+    )
+
+
+def _reorders(node: Node) -> bool:
+    """Whether elements of its operand lie in another order in it."""
+    lowering = _by_element(node)
+    if lowering is None or not _is_view(node) or not node.types[0].elements:
+        return False
+    value, (operand,) = node.results[0], node.operands
+    if value.type.elements != operand.type.elements:
+        return False
+    axes = Axes(0)
+    index = tuple(axes.fresh(extent) for extent in value.shape)
+    offset = lowering.element(node, 0, index, (lambda at: ix.linear(at, operand.shape),), axes)
+    return offset is not ix.linear(index, value.shape)
+
+
 def _shared_view(node: Node, users: _Users) -> bool:
     """Whether a value under a new shape is read by several: what is computed behind it would be computed for each.
     (One that grows would take memory for what is the same: its operand is stored instead.)"""
@@ -297,10 +332,20 @@ def _made_again(node: Node, users: _Users, stored: set[Value]) -> bool:
     if node.op not in SCALARS:
         return False
     value, wide = node.results[0], [operand for operand in dict.fromkeys(node.operands) if not _is_number(operand)]
-    if len(wide) != 1 or wide[0] not in stored or not _continues(node, wide[0]):
+    if len(wide) != 1 or _in_other_shape(wide[0]) not in stored or not _continues(node, wide[0]):
         return False
     large = value.type.elements * value.dtype.bytes >= wide[0].type.elements * wide[0].dtype.bytes
-    return large and all(_continues(user, value) and not _moves(user) for user in users.get(value, ()))
+    readers = (user for user in users.get(value, ()) if not _picked(user, value, users))
+    return large and all(_continues(user, value) and not _moves(user) for user in readers)
+
+
+def _in_other_shape(value: Value) -> Value:
+    """The value of which it is the elements as they lie, under a new shape."""
+    while _is_view(value.node) and value.type.elements == value.node.operands[0].type.elements:
+        if _reorders(value.node):
+            return value
+        value = value.node.operands[0]
+    return value
 
 
 def _is_number(value: Value) -> bool:

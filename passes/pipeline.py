@@ -11,6 +11,7 @@ from passes.loop_bodies import shorten_loops
 from passes.lower import lower
 from passes.recompute import recompute
 from passes.schedule import schedule
+from passes.together import together
 from repro.collector import paused
 from repro.errors import InternalError
 from repro.ir.graph import Graph, Locations
@@ -80,7 +81,10 @@ PROGRAM_PASSES: tuple[ProgramPass, ...] = (
         lambda program, wanted: in_place(program, wanted.updates, wanted.reported),
         "before memory is budgeted: gradients live until the commit",
     ),
-    ProgramPass("recompute", _recompute, "last: it repeats calls of the program as it will run"),
+    ProgramPass("recompute", _recompute, "last but one: it repeats calls of the program as it will run"),
+    ProgramPass(
+        "together", lambda program, _: together(program), "last: what merges calls asks for one store a buffer"
+    ),
 )
 
 

@@ -115,7 +115,8 @@ class ByElement:
     row's reductions, as those of overlapping windows are; `repeats` whether it is computed for each of them anew, where
     no form of code keeps it meanwhile. `settles`: the value is the operand, of which it settles the
     bits alone, so that it may be taken at any step on the way to it. `cheaper` gives the same bits in other
-    nodes, where these take less work.
+    nodes, where these take less work. `together`: several elements are computed by one iteration, vectors of them as
+    they lie, so that what reorders them is a step of its own.
     """
 
     element: Element
@@ -126,6 +127,7 @@ class ByElement:
     repeats: Callable[[Node], bool] | None = None
     settles: bool = False
     cheaper: Callable[[Node], tuple[Value, ...] | None] | None = None
+    together: bool = False
 
 
 @dataclass(frozen=True)

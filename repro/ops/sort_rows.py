@@ -1,16 +1,16 @@
 """Sorting and selecting in rows [outer, n, inner] of packed keys (`sort_keys`), by operations that any target runs side
-by side: comparisons of all pairs for few elements, a network for many, blocks' least for few out of many.
+by side: a network, and blocks' least for few out of many.
 
 No two packed keys of a row are equal, so that their order is one and every way to it has the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from repro.ir.graph import Value
 from repro.ir.types import I64, TensorType
-from repro.ops.arithmetic import compare, convert_to, elementwise, select
+from repro.ops.arithmetic import elementwise
 from repro.ops.exchange import exchange
 from repro.ops.movement import broadcast, fill, reshape, transpose
 from repro.ops.points import take_along_axis
@@ -19,21 +19,16 @@ from repro.ops.slicing import concatenate, pad, slice_
 from repro.ops.sort_keys import LAST, places_of
 from repro.ops.structure import iota, scalar
 
-PAIRS = 448
-"""Elements up to which all pairs are compared."""
 BLOCK = 4
 """Elements of which the least stands for all, when few are selected."""
 FEW = 8
-"""Elements for each that is selected, from which on blocks are worth forming."""
+"""Elements for each that is selected, from which on blocks are worth forming: more than a block holds."""
 FEWEST = 16
 """Elements of which no blocks are formed."""
-LANES = 128
+LANES = 16
 """Elements that steps of a network have side by side, where no other axis gives them."""
-STEPS = 2
-"""Steps of a network that are one operation."""
-
-Pack = Callable[[Value, Value], Value]
-"""Packed keys from elements and their places, elementwise."""
+STEPS = 4
+"""Steps of a network that are one operation: sixteen elements are exchanged in registers."""
 
 
 def is_selected(extent: int, count: int) -> bool:
@@ -41,39 +36,30 @@ def is_selected(extent: int, count: int) -> bool:
     return extent > max(count * FEW, FEWEST)
 
 
-def least(source: Value, pack: Pack, count: int) -> Value:
+def least(rows: Value, count: int) -> Value:
     """The `count` least packed keys of each row, ascending: [outer, count, inner]."""
-    extent = source.shape[1]
+    outer, extent, inner = rows.shape
     if is_selected(extent, count):
-        return _selected(pack(source, iota(source.shape, 1)), count)
-    if extent <= PAIRS:
-        return _by_pairs(pack(source, iota(source.shape, 1)), count)
-    return _first(_by_network(source, pack), count)
+        return _selected(rows, count)
+    if inner < LANES <= outer * inner:
+        return _turned_back(_first(_by_network(_beside(rows)), count), rows)
+    return _first(_by_network(rows), count)
 
 
-def _as_they_are(values: Value, _: Value) -> Value:
-    return values
+def _beside(rows: Value) -> Value:
+    """All rows side by side: [1, n, outer * inner]."""
+    outer, extent, inner = rows.shape
+    return reshape(transpose(rows, (1, 0, 2)), (1, extent, outer * inner))
+
+
+def _turned_back(found: Value, like: Value) -> Value:
+    outer, _, inner = like.shape
+    return transpose(reshape(found, (found.shape[1], outer, inner)), (1, 0, 2))
 
 
 def _first(rows: Value, count: int) -> Value:
     outer, _, inner = rows.shape
     return slice_(rows, (0, 0, 0), (outer, count, inner))
-
-
-# ── all pairs ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def _by_pairs(rows: Value, count: int) -> Value:
-    """The rank of an element is how many are less; the element of rank r is the only one that stands there."""
-    outer, extent, inner = rows.shape
-    pairs = (outer, extent, inner, extent)
-    own = broadcast(rows, pairs, (0, 1, 2))
-    others = broadcast(transpose(rows, (0, 2, 1)), pairs, (0, 2, 3))
-    rank = reduce_axes("add", convert_to(compare("lt", others, own), I64), (3,))
-    slots = (outer, count, inner, extent)
-    ranks, values = (broadcast(transpose(each, (0, 2, 1)), slots, (0, 2, 3)) for each in (rank, rows))
-    here = compare("eq", ranks, iota(slots, 1))
-    return reduce_axes("or", select(here, values, fill(0, values.type)), (3,))
 
 
 # ── few out of many ─────────────────────────────────────────────────────────────────────────────────
@@ -88,13 +74,13 @@ def _selected(rows: Value, count: int) -> Value:
     levels = [rows]
     while is_selected(levels[-1].shape[1], count):
         levels.append(_least_of_blocks(levels[-1]))
-    found = least(levels.pop(), _as_they_are, count)
+    found = least(levels.pop(), count)
     extents = [level.shape[1] // BLOCK for level in levels]
     for number, level in reversed(list(enumerate(levels))):
         places = places_of(found)
         for blocks in extents[: number + 1]:
             places = elementwise("rem", places, fill(blocks, places.type))
-        found = least(_members(level, places), _as_they_are, count)
+        found = least(_members(level, places), count)
     return found
 
 
@@ -124,52 +110,50 @@ def _members(rows: Value, blocks: Value) -> Value:
 # ── a network ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _by_network(source: Value, pack: Pack) -> Value:
-    """Batcher's bitonic network, whose runs face each other so that all exchanges have one direction.
+def _by_network(rows: Value) -> Value:
+    """Batcher's bitonic network over 2^bits elements: behind the row's stand as many that are last.
 
-    Bit b of an element's place is an axis of two. Memory holds the upper bits, which few steps exchange, behind the
-    others and reversed, so that most steps find long runs side by side.
+    Stage `top` merges runs of 2^top, of which every other one is in descending order: what would be sorted downwards is
+    complemented before it. Bit b of an element's place is an axis of two. Elements lie in the order of their places,
+    or with the uppermost bits of these side by side (`beside`), so that no step exchanges what lies in one vector.
     """
-    outer, extent, inner = source.shape
+    _, extent, inner = rows.shape
     bits = (extent - 1).bit_length()
-    behind = min(max(0, (LANES // max(inner, 1)).bit_length() - 1), bits - 1)
-    order = [*range(bits - behind - 1, -1, -1), *range(bits - behind, bits)]
-    split = (outer, *(2,) * bits, inner)
-    laid = (0, *(bits - bit for bit in order), bits + 1)
-
-    def lay(value: Value) -> Value:
-        return reshape(transpose(reshape(value, split), laid), (outer, 1 << bits, inner))
-
-    rows = lay(_lengthened(source, 1 << bits))
-    place = lay(iota((outer, 1 << bits, inner), 1))
-    rows = pack(rows, place)
-    if extent < 1 << bits:
-        rows = select(compare("lt", place, fill(extent, place.type)), rows, fill(LAST, rows.type))
+    rows = pad(rows, (0, 0, 0), (0, (1 << bits) - extent, 0), scalar(LAST, rows.dtype))
+    lanes = max(0, min((LANES // max(inner, 1)).bit_length() - 1, (bits - 1) // 2))
+    beside = False
     for top in range(bits):
-        steps = range(top, -1, -1)
-        for at in range(0, bits, STEPS):
-            if chosen := steps[at : at + STEPS]:
-                rows = _exchanged(rows, order, chosen, range(top) if at == 0 else ())
-    turned = transpose(reshape(rows, split), [laid.index(axis) for axis in range(bits + 2)])
-    return _first(reshape(turned, (outer, 1 << bits, inner)), extent)
+        steps, turned = list(range(top, -1, -1)), [bit for bit in (top, top + 1) if 0 < bit < bits]
+        while steps:
+            if max([steps[0], *turned]) >= bits - lanes if beside else steps[0] < lanes:
+                rows, beside = _laid(rows, lanes if beside else bits - lanes), not beside
+            chosen = [bit for bit in steps[:STEPS] if beside or bit >= lanes]
+            rows = _exchanged(rows, _order(bits, lanes if beside else 0), chosen, turned)
+            steps, turned = steps[len(chosen) :], []
+    return _laid(rows, lanes) if beside else rows
 
 
-def _exchanged(rows: Value, order: Sequence[int], bits: Sequence[int], mirrored: Sequence[int]) -> Value:
-    """Steps over `bits`, where an element has the bits of `order` as axes of two. Axes of one kind that are beside each
-    other are one."""
-    shape, axes, against, last = [rows.shape[0]], dict[int, int](), list[int](), False
+def _order(bits: int, beside: int) -> list[int]:
+    """The bits of a place, the outermost first, where so many of the uppermost lie side by side."""
+    order = list(range(bits - 1, -1, -1))
+    return order[beside:] + order[:beside]
+
+
+def _laid(rows: Value, behind: int) -> Value:
+    """Rows whose outer bits of a place change places with the inner ones, of which there are `behind` then outside."""
+    outer, extent, inner = rows.shape
+    turned = transpose(reshape(rows, (outer, extent >> behind, 1 << behind, inner)), (0, 2, 1, 3))
+    return reshape(turned, rows.shape)
+
+
+def _exchanged(rows: Value, order: Sequence[int], bits: Sequence[int], turned: Sequence[int]) -> Value:
+    """Steps over `bits`, where an element has the bits of `order` as axes of two. Others beside each other are one."""
+    shape, axes = [rows.shape[0], 1], dict[int, int]()
     for bit in order:
-        if bit in bits:
+        if bit in bits or bit in turned:
             axes[bit] = len(shape)
-        if (bit in mirrored) != last or bit in bits or len(shape) - 1 in axes.values():
-            shape.append(1)
-            if bit in mirrored:
-                against.append(len(shape) - 1)
-        shape[-1] *= 2
-        last = bit in mirrored
+            shape += [2, 1]
+        else:
+            shape[-1] *= 2
     split = reshape(rows, (*shape, rows.shape[-1]))
-    return reshape(exchange(split, [axes[bit] for bit in bits], against), rows.shape)
-
-
-def _lengthened(rows: Value, extent: int) -> Value:
-    return pad(rows, (0, 0, 0), (0, extent - rows.shape[1], 0), scalar(0, rows.dtype))
+    return reshape(exchange(split, [axes[bit] for bit in bits], [axes[bit] for bit in turned]), rows.shape)

@@ -15,7 +15,7 @@ from repro.ops.points import take_along_axis, whole_points
 from repro.ops.record import Attributes, ByExpansion, Op, Sample, make, register
 from repro.ops.reduction import reduce_axes
 from repro.ops.slicing import slice_
-from repro.ops.sort_keys import LAST, halves, is_narrow, key, packed, places_of
+from repro.ops.sort_keys import LAST, PLACE_BITS, halves, is_narrow, key, packed, places_of, with_places
 from repro.ops.sort_rows import is_selected, least
 from repro.ops.structure import iota
 
@@ -65,7 +65,7 @@ def _expand_sort(node: Node) -> tuple[Value, ...]:
 
 def _narrow_order(rows: Value, count: int, descending: bool) -> Value:
     """Places of the first `count` of each row."""
-    return places_of(least(rows, lambda values, places: packed(key(values, descending), places), count))
+    return places_of(least(packed(key(rows, descending)), count))
 
 
 def _wide_order(rows: Value, count: int, descending: bool) -> Value:
@@ -81,28 +81,30 @@ def _wide_order(rows: Value, count: int, descending: bool) -> Value:
 def _by_halves(keys: Value, count: int) -> Value:
     """Places by their lower half, then stably by the upper one."""
     upper, lower = halves(keys)
-    first = places_of(least(lower, packed, keys.shape[1]))
-    second = places_of(least(take_along_axis(upper, first, 1, inside=True), packed, count))
+    first = places_of(least(with_places(lower), keys.shape[1]))
+    second = places_of(least(with_places(take_along_axis(upper, first, 1, inside=True)), count))
     return take_along_axis(first, second, 1, inside=True)
 
 
 def _candidates(keys: Value, count: int) -> Value:
     """Places of the `count` least keys, equal ones in the order of their places: first those whose upper half is below
     that of the last one; of those that share it, the ones whose lower half is least."""
-    first = least(halves(keys)[0], packed, count)
+    upper, lower = halves(keys)
+    first = least(with_places(upper), count)
     outer, _, inner = keys.shape
-    last = halves(slice_(first, (0, count - 1, 0), (outer, count, inner)))[0]
-
-    def like_the_last(values: Value, places: Value) -> Value:
-        upper, lower = halves(values)
-        return select(compare("eq", upper, _along(last, values)), packed(lower, places), fill(LAST, values.type))
-
-    shared = places_of(least(keys, like_the_last, count))
-    below = compare("lt", halves(first)[0], _along(last, first))
+    last = slice_(first, (0, count - 1, 0), (outer, count, inner))
+    equal = compare("eq", _shifted(keys), _along(_shifted(last), keys))
+    shared = places_of(least(select(equal, with_places(lower), fill(LAST, keys.type)), count))
+    below = compare("lt", _shifted(first), _along(_shifted(last), first))
     number = reduce_axes("add", convert_to(below, I64), (1,))
     behind = sub(iota(first.shape, 1), broadcast(number, first.shape, (0, 2)))
     behind = elementwise("max", behind, fill(0, behind.type))
     return select(below, places_of(first), take_along_axis(shared, behind, 1, inside=True))
+
+
+def _shifted(keys: Value) -> Value:
+    """The upper half, computed beside the one that is packed rather than read again from memory."""
+    return elementwise("shr", keys, fill(PLACE_BITS, keys.type))
 
 
 def _along(value: Value, like: Value) -> Value:
