@@ -15,6 +15,7 @@ from passes.near_rows import near_rows
 from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
 from passes.schedule import schedule, tile_orders
+from passes.separable import separable
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
@@ -54,9 +55,17 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 
 
 @lru_cache(maxsize=8)
-def _shaped(program: Program, limits: Limits) -> Program:
-    """Machines of equal caches shape a program alike."""
-    return earlier(parts(row_blocks(near_rows(leaves(fused_updates(program))), limits)))
+def _shaped(program: Program, limits: Limits, lanes: int) -> Program:
+    """Machines of equal caches and vectors shape a program alike. Windows are cut if what they leave stays near."""
+    updated = leaves(fused_updates(program))
+    cut = separable(updated, lanes)
+    found = _blocked(cut, limits)
+    near = found.arena_bytes <= program.arena_bytes + limits.near_bytes
+    return found if near or cut is updated else _blocked(updated, limits)
+
+
+def _blocked(program: Program, limits: Limits) -> Program:
+    return earlier(parts(row_blocks(near_rows(program), limits)))
 
 
 def _code_target(machine: Machine) -> CodeTarget:
@@ -64,7 +73,7 @@ def _code_target(machine: Machine) -> CodeTarget:
     limits = Limits(near, near, least_bytes=machine.l1_bytes // 4)
 
     def shape(program: Program) -> Program:
-        return at_load(_shaped(program, limits), lambda kernel: tile_orders(kernel, machine))
+        return at_load(_shaped(program, limits, machine.lanes(32)), lambda kernel: tile_orders(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text
