@@ -155,12 +155,15 @@ def test_both_calls_run_in_blocks_of_rows() -> None:
     assert_same_everywhere(made, [given], evaluate(pipeline.run(graph).graph, [given])[:1])
 
 
-def test_the_targets_take_it_and_memory_is_planned() -> None:
-    program = lowered(pooled(F32, "max", (2, 16, 20, 20), SAME))
+@pytest.mark.parametrize(("shape", "windows"), [((2, 16, 20, 20), SAME), ((4, 32, 14, 14), HALVED)])
+def test_the_targets_take_it_and_memory_is_planned(shape: tuple[int, ...], windows: Windows) -> None:
+    graph = pooled(F32, "max", shape, windows)
+    given, canonical = values(F32, shape), pipeline.run(graph).graph
     for runner in FAMILY.runners:
-        shaped = runner.code.shape(program)
+        shaped = runner.code.shape(lowered(graph))
         assert len([e for k in shaped.kernels for e in k.expressions if isinstance(e, Reduce)]) == 2
         assert plan(shaped.buffers, shaped.steps) == (shaped.buffers, shaped.arena_bytes)
+        assert_same_everywhere(shaped, [given], evaluate(canonical, [given])[:1])
 
 
 def test_a_program_without_windows_is_itself() -> None:

@@ -16,6 +16,7 @@ from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
 from passes.schedule import schedule, tile_orders
 from passes.separable import separable
+from passes.short_lines import short_lines
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
@@ -73,7 +74,8 @@ def _code_target(machine: Machine) -> CodeTarget:
     limits = Limits(near, near, least_bytes=machine.l1_bytes // 4)
 
     def shape(program: Program) -> Program:
-        return at_load(_shaped(program, limits, machine.lanes(32)), lambda kernel: tile_orders(kernel, machine))
+        lanes = machine.lanes(32)
+        return at_load(short_lines(_shaped(program, limits, lanes), lanes), lambda kernel: tile_orders(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text
