@@ -92,14 +92,15 @@ def sliced(kernel: Kernel, count: int) -> frozenset[int]:
     made, _, digits = _cut_axes(kernel, extents)
     block = ix.linear(digits, extents)
     roots = [expr for store in kernel.stores for expr in store.expressions]
-    accesses = [(expr.buffer, expr.offset) for expr in topological(roots) if isinstance(expr, Load)]
-    accesses += [(store.buffer, store.offset) for store in kernel.stores]
-    offsets = rewritten([offset for _, offset in accesses], made)
+    accesses = [(expr.buffer, expr.offset, expr.when) for expr in topological(roots) if isinstance(expr, Load)]
+    accesses += [(store.buffer, store.offset, store.when) for store in kernel.stores]
+    offsets = rewritten([offset for _, offset, _ in accesses], made)
+    conditions = rewritten([ix.TRUE if when is None else when for *_, when in accesses], made)
     found = {number for number, each in enumerate(kernel.buffers) if each.elements % count == 0}
-    for (buffer, _), offset in zip(accesses, offsets, strict=True):
+    for (buffer, *_), offset, when in zip(accesses, offsets, conditions, strict=True):
         if buffer in found:
             size = kernel.buffers[buffer].elements // count
-            low, high = ix.bounds(rest := ix.add(offset, ix.scale(block, -size)))
+            low, high = ix.bounds_where(rest := ix.add(offset, ix.scale(block, -size)), when)
             if low < 0 or high >= size or any(part in digits for part in topological([rest])):
                 found.remove(buffer)
     return frozenset(found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from repro.ir.expressions import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp, Scalar, apply, const
+from repro.ir.expressions import FALSE, TRUE, Affine, Apply, Axis, Const, Expr, IndexOp, Scalar, apply, const
 from repro.ir.types import I64
 
 _UNBOUNDED = (-(1 << 62), 1 << 62)
@@ -116,6 +116,42 @@ def bounds(index: Expr) -> tuple[int, int]:
             low, high = low + min(ends), high + max(ends)
         return low, high
     return _UNBOUNDED
+
+
+def bounds_where(index: Expr, condition: Expr | None) -> tuple[int, int]:
+    """The same, where a condition holds: its comparisons say between which numbers parts of the index lie."""
+    rest, low, high = index, 0, 0
+    for part, (least, most) in _ranges(condition).items():
+        factor = _factor(rest, part)
+        rest = add(rest, scale(part, -factor))
+        low, high = low + min(factor * least, factor * most), high + max(factor * least, factor * most)
+    (everywhere_low, everywhere_high), (rest_low, rest_high) = bounds(index), bounds(rest)
+    return max(everywhere_low, rest_low + low), min(everywhere_high, rest_high + high)
+
+
+def _ranges(condition: Expr | None) -> dict[Expr, tuple[int, int]]:
+    """What the comparisons of a conjunction say of sums of axes."""
+    found, stack = dict[Expr, tuple[int, int]](), [] if condition is None else [condition]
+    while stack:
+        match stack.pop():
+            case Apply(op="and", children=children):
+                stack.extend(reversed(children))
+            case Apply(op=("ge" | "lt") as op, children=(Axis() | Affine() as part, Const() as bound)):
+                low, high = found.get(part) or bounds(part)
+                end, _ = _parts(bound)
+                found[part] = (max(low, end), high) if op == "ge" else (low, min(high, end - 1))
+            case _:
+                pass
+    return found
+
+
+def _factor(index: Expr, part: Expr) -> int:
+    """How often a part is in an index, by the first axis that both have; 0 where it is not."""
+    for axis in (atom for atom, _ in _parts(part)[1] if isinstance(atom, Axis)):
+        whole, own = coefficient(index, axis), coefficient(part, axis)
+        if whole and own and whole % own == 0:
+            return whole // own
+    return 0
 
 
 def _split(index: Expr, divisor: int) -> tuple[Expr, Expr]:

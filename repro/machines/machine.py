@@ -64,6 +64,11 @@ class Machine:
         return self.l1_bytes // self.l1_ways
 
     @property
+    def orders_zeros(self) -> bool:
+        """Whether an instruction gives the greater or lesser of two numbers, with -0 < +0 (`extremes.py`)."""
+        return "+avx512dq" in self.features.split(",")
+
+    @property
     def masks(self) -> bool:
         """Whether an instruction stores some lanes of a vector about as fast as all of them."""
         return "+avx512f" in self.features.split(",")

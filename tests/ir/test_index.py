@@ -68,6 +68,27 @@ def test_simplified_indices_are_the_same_numbers(pair) -> None:
         assert low <= found <= high
 
 
+@given(indices(), indices(), st.integers(-3, 3), st.integers(-10, 20), st.integers(1, 12))
+@settings(max_examples=400, deadline=None)
+def test_conditions_bound_what_they_are_of(pair, part, factor, start, extent) -> None:
+    (other, other_plain), (bound, bound_plain) = pair, part
+    shifted = ix.add(bound, ix.number(-start))
+    condition = ix.inside(shifted, extent)
+    low, high = ix.bounds_where(ix.add(other, ix.scale(bound, factor)), condition)
+    for at in POINTS:
+        if 0 <= bound_plain(at) - start < extent:
+            assert low <= other_plain(at) + factor * bound_plain(at) <= high
+
+
+def test_padding_keeps_a_row_in_its_own_places() -> None:
+    row, output, tap = ix.axis(0, 9), ix.axis(1, 7), ix.axis(2, 3)
+    place = ix.add(ix.scale(output, 2), tap, ix.number(-1))
+    offset = ix.add(ix.scale(row, 14), place)
+    assert ix.bounds(offset) == (-1, 8 * 14 + 13)
+    assert ix.bounds_where(offset, ix.inside(place, 14)) == (0, 8 * 14 + 13)
+    assert ix.bounds_where(offset, None) == ix.bounds(offset)
+
+
 @given(indices(), st.integers(-10, 40), st.sampled_from(["lt", "ge", "eq"]))
 @settings(max_examples=200, deadline=None)
 def test_conditions_that_are_decided_are_right(pair, bound, op) -> None:

@@ -165,3 +165,14 @@ def test_columns_whose_terms_lie_in_runs(machine, size: int, panel: int) -> None
         made = convolution(turned_x, turned_g, (taps, taps), (1, 1), (1, 1), (-(taps // 2),) * 2, panel=panel)
         check(made, [edged(x, 97), edged(g)], machine, threads=2)
         check(made, [edged(x, 97), edged(g, 1 << 20)], machine)
+
+
+@MACHINES
+@pytest.mark.parametrize("combiner", ["max", "min", "add", "argmax"])
+@pytest.mark.parametrize("width", [5, 16, 20, 37, 64, 200])
+def test_lines_of_few_vectors_and_of_many(machine, combiner: str, width: int) -> None:
+    """What is absent at both ends is known where the vectors of a line stand in the code, and asked for elsewhere."""
+    for every in (3, 1):
+        x = argument(0, TensorType(F32, (2, 3, 7, width)))
+        made = window_reduce(combiner, x, (1, 1, 3, 5), (1,) * 4, (1,) * 4, (0, 0, 1, 2), (0, 0, 1, 2))
+        check(made, [edged((2, 3, 7, width), every)], machine, threads=2)

@@ -16,6 +16,8 @@ from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
 from passes.row_reductions import row_reductions
 from passes.schedule import schedule, tile_orders
+from passes.separable import separable
+from passes.short_lines import short_lines
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
@@ -55,9 +57,17 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 
 
 @lru_cache(maxsize=8)
-def _shaped(program: Program, limits: Limits) -> Program:
-    """Machines of equal caches shape a program alike."""
-    return earlier(parts(row_blocks(row_reductions(near_rows(leaves(fused_updates(program)))), limits)))
+def _shaped(program: Program, limits: Limits, lanes: int) -> Program:
+    """Machines of equal caches and vectors shape a program alike. Windows are cut if what they leave stays near."""
+    updated = leaves(fused_updates(program))
+    cut = separable(updated, lanes)
+    found = _blocked(cut, limits)
+    near = found.arena_bytes <= program.arena_bytes + limits.near_bytes
+    return found if near or cut is updated else _blocked(updated, limits)
+
+
+def _blocked(program: Program, limits: Limits) -> Program:
+    return earlier(parts(row_blocks(row_reductions(near_rows(program)), limits)))
 
 
 def _code_target(machine: Machine) -> CodeTarget:
@@ -65,7 +75,8 @@ def _code_target(machine: Machine) -> CodeTarget:
     limits = Limits(near, near, least_bytes=machine.l1_bytes // 4)
 
     def shape(program: Program) -> Program:
-        return at_load(_shaped(program, limits), lambda kernel: tile_orders(kernel, machine))
+        lanes = machine.lanes(32)
+        return at_load(short_lines(_shaped(program, limits, lanes), lanes), lambda kernel: tile_orders(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text

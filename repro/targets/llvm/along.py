@@ -109,7 +109,7 @@ class Along(Terms):
     def _run_of_extremes(self) -> Run:
         """The greatest or least float, a register's lanes apart; what is left over in the order's own lanes."""
         width = self.body.machine.lanes(self.dtype.bits)
-        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, width)
+        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, width, self.body.machine)
 
         def step(flat: Val, state: Sequence[Val], lanes: int) -> Sequence[Val]:
             return extreme.step(list(state), self.side_by_side(flat, width, lanes // width))

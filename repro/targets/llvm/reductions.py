@@ -55,14 +55,14 @@ class Reduction(Along):
         return in_pairs(self.combine, self.written_out(self.term)) if self.few() else self.plain()
 
     def _extreme_across(self) -> Val:
-        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, self.width)
-        start = extreme.start(self.identity())
+        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, self.width, self.body.machine)
         if self.few():
-            return extreme.each(extreme.step(start, self.written_out(self.term)))
+            return extreme.each(extreme.of(self.written_out(self.term)))
 
         def step(scope: Scope, state: list[Val]) -> Sequence[Val]:
             return extreme.step(state, [self.term(scope)])
 
+        start = extreme.start(self.identity())
         return extreme.each(self.body.nest(self.reduce.axes, self.scope, self.roots, start, step))
 
     # one accumulator, ascending ─────────────────────────────────────────────────────────────────────
