@@ -12,8 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from repro.collector import paused
-
 if TYPE_CHECKING:
     from repro.driver import (
         LoadedArtifact,
@@ -50,6 +48,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The public functions, on first use: importing a part of the package does not import all of it."""
     if name in __all__:
-        with paused():
-            return getattr(import_module(f"repro.{_MODULES.get(name, 'driver')}"), name)
+        return getattr(import_module(f"repro.{_MODULES.get(name, 'driver')}"), name)
     raise AttributeError(f"module 'repro' has no attribute '{name}'")

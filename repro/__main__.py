@@ -12,10 +12,7 @@ def main() -> int:
         interrupted = signal.getsignal(signal.SIGINT)
         if interrupted is signal.default_int_handler:
             signal.signal(signal.SIGINT, _stop)
-        from repro.collector import paused
-
-        with paused():
-            from repro import cli
+        from repro import cli
 
         signal.signal(signal.SIGINT, interrupted)
     except (OSError, MemoryError) as error:
