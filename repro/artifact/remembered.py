@@ -3,6 +3,7 @@ program as a target shapes it, and its schedules. A cache that is empty, or abse
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
@@ -104,3 +105,12 @@ def _program(data: bytes) -> tuple[Program, tuple[Step, ...]]:
     kernels, values = iter(head["kernels"]), iter(constants)
     program = parse_program(head["program"], lambda _: parse_kernel(next(kernels)), lambda _: next(values))
     return program, tuple(Step(*step) for step in head["steps"])
+
+
+def _of_pickle(data: bytes) -> Program:
+    program, _ = _program(data)
+    return program
+
+
+# A program goes to another process as it goes into the cache: its parts are interned there, as they are here.
+copyreg.pickle(Program, lambda program: (_of_pickle, (_packed_program(program),)))

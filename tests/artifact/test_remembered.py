@@ -11,7 +11,7 @@ import pytest
 import repro
 from golden import bless
 from passes import pipeline
-from repro.artifact import golden_runs
+from repro.artifact import golden_runs, workers
 from repro.artifact.canonical import sha256
 from repro.artifact.checks import Status
 from repro.artifact.entries import BuiltEntry
@@ -85,3 +85,11 @@ def test_a_wrong_memory_does_not_verify(tmp_path: Path, monkeypatch: pytest.Monk
     bad = {check.name for check in report.checks if check.status is Status.MISMATCH}
     assert any("train_step" in name for name in bad)
     assert any("infer" in name or name.startswith("run cpu") for name in bad)
+
+
+def test_worker_processes_make_the_same_bytes(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_CACHE", "off")
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "JOBS_PER_WORKER", 1)
+    monkeypatch.setattr(workers, "apply", refuse)  # nothing is left for this process
+    assert built(tmp_path / "again") == (cache / "first").read_bytes()

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from repro.ir.types import BOOL, DType
+from repro.targets.tpu_sim.instruction import field_names
 from repro.targets.tpu_sim.isa import Instruction, Move
 from repro.targets.tpu_sim.operands import REGISTERS, Reg
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny
@@ -191,12 +192,12 @@ class _Renaming:
 
 def _renamed(instruction: Instruction, names: dict[Reg, Reg], target: Reg | None) -> Instruction:
     changed = dict[str, Any]()
-    for field in fields(instruction):
-        value = getattr(instruction, field.name)
+    for name in field_names(type(instruction)):
+        value = getattr(instruction, name)
         if isinstance(value, Reg):
-            changed[field.name] = target if _is_target(instruction, field.name) else names[value]
-        elif field.name == "sources":
-            changed[field.name] = tuple(names[reg] for reg in value)
+            changed[name] = target if _is_target(instruction, name) else names[value]
+        elif name == "sources":
+            changed[name] = tuple(names[reg] for reg in value)
     return replace(instruction, **changed)
 
 

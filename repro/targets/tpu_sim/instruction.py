@@ -7,7 +7,8 @@ The simulator executes an instruction by code compiled from that kernel or by Nu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import ClassVar
 
 from repro.ir import index as ix
@@ -61,6 +62,12 @@ class Instruction:
     def cost(self) -> Cost:
         """Cycles that do not depend on the chip; transfers and the matrix unit are timed by the chip's data."""
         return Cost(self.unit)
+
+
+@cache
+def field_names(kind: type[Instruction]) -> tuple[str, ...]:
+    """The operands of a kind of instruction, in their order."""
+    return tuple(field.name for field in fields(kind))
 
 
 LANE = ix.axis(0, LANES)

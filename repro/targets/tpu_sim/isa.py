@@ -7,7 +7,7 @@ from typing import Any
 
 from repro.ir.types import DType
 from repro.targets.tpu_sim import operands as op
-from repro.targets.tpu_sim.instruction import FAR, Instruction, lane_offset
+from repro.targets.tpu_sim.instruction import FAR, Instruction, field_names, lane_offset
 from repro.targets.tpu_sim.unit_isa import Dma, Matmul, Push, Send, Transpose, Wait, chain
 from repro.targets.tpu_sim.vector_isa import (
     Alu,
@@ -75,7 +75,7 @@ def _word(value: object) -> str:
 
 def instruction_text(instruction: Instruction) -> str:
     """One line: the mnemonic, the fields in their order (`-` for none), the predicate last."""
-    names = [field.name for field in fields(instruction) if field.name != "when"]
+    names = [name for name in field_names(type(instruction)) if name != "when"]
     words = [instruction.mnemonic, *(_word(getattr(instruction, name)) for name in names)]
     when = instruction.predicate
     return " ".join(words if when is None else [*words, "when", str(when)])

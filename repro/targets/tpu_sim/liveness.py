@@ -33,34 +33,37 @@ class _Backward:
 
     def body(self, body: Sequence[Statement], live: frozenset[int], end: int) -> tuple[frozenset[int], int]:
         """(live before, position of the first instruction)."""
+        now = set(live)
         for statement in reversed(body):
             match statement:
                 case Bundle():
                     end -= len(statement.instructions)
-                    live = self._bundle(statement, live, end)
+                    self._bundle(statement, now, end)
                 case Loop():
-                    around, start = self.body(statement.body, live, end)
+                    around, start = self.body(statement.body, frozenset(now), end)
                     for _ in range(2):
-                        around, start = self.body(statement.body, live | around, end)
-                    live, end = live | around, start
+                        around, start = self.body(statement.body, around | now, end)
+                    now |= around
+                    end = start
                 case WhenAny():
-                    inside, end = self.body(statement.body, live, end)
-                    live = live | inside | {statement.mask.number}
-        return live, end
+                    inside, end = self.body(statement.body, frozenset(now), end)
+                    now |= inside
+                    now.add(statement.mask.number)
+        return frozenset(now), end
 
-    def _bundle(self, bundle: Bundle, live: frozenset[int], start: int) -> frozenset[int]:
-        """All read before any writes."""
-        before = set(live)
+    def _bundle(self, bundle: Bundle, live: set[int], start: int) -> None:
+        """From live behind the bundle to live before it: all read before any writes."""
+        alive = list[Instruction]()
+        for number, each in enumerate(bundle.instructions, start):
+            if self._matters(each, live):
+                self.marked[number] = True
+                alive.append(each)
         for each in bundle.instructions:
             if each.writes is not None and each.predicate is None:
-                before.discard(each.writes.number)
-        for offset, each in enumerate(bundle.instructions):
-            if self._matters(each, live):
-                self.marked[start + offset] = True
-                before |= {reg.number for reg in each.reads}
-        return frozenset(before)
+                live.discard(each.writes.number)
+        live.update(reg.number for each in alive for reg in each.reads)
 
-    def _matters(self, instruction: Instruction, live: frozenset[int]) -> bool:
+    def _matters(self, instruction: Instruction, live: set[int]) -> bool:
         if instruction.writes is not None:
             return instruction.writes.number in live
         written = instruction.memory_writes

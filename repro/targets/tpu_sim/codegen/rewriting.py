@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
+from repro.targets.tpu_sim.instruction import field_names
 from repro.targets.tpu_sim.isa import Instruction
 from repro.targets.tpu_sim.operands import Dim, Index, Ref, Reg
 from repro.targets.tpu_sim.program import Bundle, Loop, Statement, WhenAny
@@ -46,8 +47,8 @@ def renamed(instruction: Instruction, names: Mapping[int, int], shift: Shift) ->
             case _:
                 return value
 
-    changed: dict[str, Any] = {each.name: operand(getattr(instruction, each.name)) for each in fields(instruction)}
-    return replace(instruction, **changed)
+    kind = type(instruction)
+    return kind(*(operand(getattr(instruction, name)) for name in field_names(kind)))
 
 
 def at_iteration(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, DType
 from repro.targets.tpu_sim import isa
+from repro.targets.tpu_sim.instruction import field_names
 from repro.targets.tpu_sim.operands import LANES, Index, Ref, Reg, counter
 from repro.targets.tpu_sim.program import (
     Area,
@@ -154,10 +155,10 @@ def _moved(body: Sequence[Statement], leads: dict[int, int]) -> tuple[Statement,
 
 def _placed(instruction: isa.Instruction, leads: dict[int, int]) -> isa.Instruction:
     changed: dict[str, Any] = {}
-    for each in fields(instruction):
-        place = getattr(instruction, each.name)
+    for name in field_names(type(instruction)):
+        place = getattr(instruction, name)
         if isinstance(place, Ref) and place.space == "v" and place.number in leads:
-            changed[each.name] = replace(place, offset=place.offset + leads[place.number])
+            changed[name] = replace(place, offset=place.offset + leads[place.number])
     return replace(instruction, **changed) if changed else instruction
 
 
