@@ -74,7 +74,7 @@ class _Parts:
     def _made(self, at: int, step: Call) -> dict[Place, Called] | None:
         """What the calls that fill a copy's operands become if they store its parts; None if it is no such copy."""
         kernel = self.program.kernels[step.kernel]
-        if not _is_plain(kernel) or self.writers[step.buffers[kernel.stores[0].buffer]] != [(at, 0)]:
+        if not is_assembled(kernel) or self.writers[step.buffers[kernel.stores[0].buffer]] != [(at, 0)]:
             return None
         copy = called(kernel, step)
         if self.program.buffers[copy.stores[0].buffer].role not in (TEMPORARY, OUTPUT):
@@ -111,8 +111,9 @@ class _Parts:
         return None if any(ix.coefficient(offset, axis) is None for axis in made.axes) else made
 
 
-def _is_plain(kernel: Kernel) -> bool:
-    """Whether a kernel computes elements of what it reads on conditions, each operand in one place."""
+def is_assembled(kernel: Kernel) -> bool:
+    """Whether a kernel only puts elements together: it computes them from what it reads on conditions, each operand in
+    one place."""
     loads = [expr for expr in kernel.expressions if isinstance(expr, Load)]
     if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None or len(loads) < 2:
         return False

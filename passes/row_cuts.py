@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
+from passes.parts import is_assembled
 from passes.rename import rewritten
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Load, Scalar, topological
@@ -95,7 +96,8 @@ def sliced(kernel: Kernel, count: int) -> frozenset[int]:
     accesses = [(expr.buffer, expr.offset, expr.when) for expr in topological(roots) if isinstance(expr, Load)]
     accesses += [(store.buffer, store.offset, store.when) for store in kernel.stores]
     offsets = rewritten([offset for _, offset, _ in accesses], made)
-    conditions = rewritten([ix.TRUE if when is None else when for *_, when in accesses], made)
+    apart = is_assembled(kernel)  # such a call stays whole: with its parts in their place it is not needed (parts.py)
+    conditions = rewritten([ix.TRUE if apart or when is None else when for *_, when in accesses], made)
     found = {number for number, each in enumerate(kernel.buffers) if each.elements % count == 0}
     for (buffer, *_), offset, when in zip(accesses, offsets, conditions, strict=True):
         if buffer in found:

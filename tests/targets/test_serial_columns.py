@@ -13,6 +13,7 @@ from repro.ir.types import F32, I64, TensorType
 from repro.machines import Machine
 from repro.ops import scatter
 from repro.ops.record import evaluate
+from repro.targets.llvm import items
 from repro.targets.llvm import kernel as kernels
 from tests.targets.native import HERE, executable
 
@@ -25,7 +26,7 @@ def test_columns_have_the_references_bits(
     width: int, together: int, threads: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Duplicate indices, added in ascending order, and some out of range."""
-    monkeypatch.setattr(kernels, "TOGETHER", together)
+    monkeypatch.setattr(items, "TOGETHER", together)
     kinds = TensorType(F32, (7, width)), TensorType(I64, (90, 1)), TensorType(F32, (90, width))
     operand, indices, updates = (argument(n, kind) for n, kind in enumerate(kinds))
     graph = Graph(kinds, (scatter("add", operand, indices, updates, (0,)),))
