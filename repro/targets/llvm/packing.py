@@ -39,7 +39,7 @@ class Packing(Block):
         along_columns, along_terms = self.contraction.neighbours(1)
         few = max(along_columns, along_terms) < self.shape.width
         near_columns, near_terms = (
-            few and self._near(axes[-1]) for axes in (self.contraction.columns, self.reduce.axes)
+            few and bool(axes) and self._near(axes[-1]) for axes in (self.contraction.columns, self.reduce.axes)
         )
         return near_terms if near_columns != near_terms else along_terms > along_columns
 
