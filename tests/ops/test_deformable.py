@@ -1,5 +1,8 @@
 """DeformConv against ONNX Runtime, a formula and PyTorch in float64, and the convolution that it is without offsets."""
 
+# pyright: reportMissingImports=false
+# PyTorch is an extra, and may not be installed.
+
 from __future__ import annotations
 
 from itertools import product
