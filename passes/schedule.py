@@ -25,8 +25,8 @@ BLOCK_ROWS, BLOCK_COLUMNS = 1024, 512
 """Outputs of one work item of a contraction, at most about: what is packed once is used for as many."""
 
 PANELS_COLUMNS = 128
-"""The same of columns where rows are packed and terms are several panels: what is packed of the columns, and totals,
-stay in the second-level cache beside rows that come by."""
+"""Columns of a block whose rows are packed and whose terms are several panels, at most about: what is packed of the
+columns, and totals, stay in the second-level cache beside rows that come by."""
 
 PIXEL_ROWS = 512
 """Of a block whose vectors run along pixels, where a unit is smaller: what is packed stays in the nearest cache."""
