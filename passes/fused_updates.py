@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from passes.calls import Called, call_of, called
-from passes.plan import with_steps
+from passes.plan import if_no_larger
 from passes.rename import rewritten
 from passes.sequences import touches
 from passes.windows import window
@@ -37,11 +37,7 @@ def fused_updates(program: Program) -> Program:
     if not isinstance(last, Commit):
         return program
     made = _Updates(program, last)
-    steps = made.steps()
-    if steps == program.steps:
-        return program
-    found = with_steps(program, steps, made.kernels)
-    return found if found.arena_bytes <= program.arena_bytes else program
+    return if_no_larger(program, made.steps(), made.kernels)
 
 
 class _Updates:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from passes.calls import Called, call_of, called
-from passes.plan import with_steps
+from passes.plan import if_no_larger
 from passes.rename import rebuilt, rewritten
 from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
 from repro.ir import index as ix
@@ -41,11 +41,7 @@ LONGEST_KEPT = 4096
 def near_rows(program: Program) -> Program:
     """The program with such calls made one; itself where there are none, or where memory would grow."""
     made = _NearRows(program)
-    steps = made.sequence(program.steps)
-    if steps == program.steps:
-        return program
-    found = with_steps(program, steps, made.kernels)
-    return found if found.arena_bytes <= program.arena_bytes else program
+    return if_no_larger(program, made.sequence(program.steps), made.kernels)
 
 
 class _NearRows:

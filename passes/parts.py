@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from passes.calls import Called, call_of, called
-from passes.plan import with_steps
+from passes.plan import if_no_larger
 from passes.rename import rewritten, settled
 from passes.sequences import touched
 from repro.ir import index as ix
@@ -34,11 +34,7 @@ LONGEST = 4096
 def parts(program: Program) -> Program:
     """The program without such copies; itself where there are none, or where memory would grow."""
     made = _Parts(program)
-    steps = made.steps()
-    if steps == program.steps:
-        return program
-    found = with_steps(program, steps, made.kernels)
-    return found if found.arena_bytes <= program.arena_bytes else program
+    return if_no_larger(program, made.steps(), made.kernels)
 
 
 class _Parts:

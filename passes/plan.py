@@ -112,6 +112,16 @@ def with_steps(
     return replace(program, kernels=used, buffers=placed, steps=final, arena_bytes=arena, local_bytes=local)
 
 
+def if_no_larger(
+    program: Program, steps: tuple[Step, ...], kernels: Sequence[Kernel], buffers: Sequence[Buffer] | None = None
+) -> Program:
+    """The same; the program itself where the steps are its own, or where memory would grow."""
+    if steps == program.steps:
+        return program
+    found = with_steps(program, steps, kernels, buffers)
+    return found if found.arena_bytes <= program.arena_bytes else program
+
+
 def plan_local(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> tuple[tuple[Buffer, ...], int]:
     """The buffers with offsets for what is local to blocks of rows, and the bytes of that which each thread needs."""
     offsets: dict[int, int] = {}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from passes.plan import with_steps
+from passes.plan import if_no_larger
 from passes.row_cuts import boundaries, cut, extents_of, sliced
 from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
 from repro.ir.contraction import find
@@ -141,11 +141,7 @@ def row_blocks(program: Program, limits: Limits, gain: Gain | None = None) -> Pr
     Calls are run in as few blocks as limits allow, or in as many as gain most where a machine has a measure of that.
     """
     made = _Blocks(program, limits, gain)
-    steps = made.sequence(program.steps, 0)
-    if steps == program.steps:
-        return program
-    found = with_steps(program, steps, made.kernels, made.buffers)
-    return found if found.arena_bytes <= program.arena_bytes else program
+    return if_no_larger(program, made.sequence(program.steps, 0), made.kernels, made.buffers)
 
 
 class _Blocks:

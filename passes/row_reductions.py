@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from passes.calls import Called, call_of, called
 from passes.near_rows import LONGEST_KEPT, SHORTEST_ROW, with_axes_from
-from passes.plan import with_steps
+from passes.plan import if_no_larger
 from passes.rename import rewritten
 from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
 from repro.ir import index as ix
@@ -29,11 +29,7 @@ from repro.ir.program import TEMPORARY, Call, Program, Step, walk
 def row_reductions(program: Program) -> Program:
     """The program with such calls made one; itself where there are none, or where memory would grow."""
     made = _RowReductions(program)
-    steps = made.sequence(program.steps)
-    if steps == program.steps:
-        return program
-    found = with_steps(program, steps, made.kernels)
-    return found if found.arena_bytes <= program.arena_bytes else program
+    return if_no_larger(program, made.sequence(program.steps), made.kernels)
 
 
 class _RowReductions:
