@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from repro.ir import index as ix
+from passes.made_again import made_again
+from passes.nodes import Users, by_element, continues, is_together, is_view, moves, picked, picks, reduces, spreads
 from repro.ir.graph import Graph, Node, Value
-from repro.ir.scalars import SCALARS
-from repro.ops.record import Axes, ByElement, ByNests, Op, Structural, record
+from repro.ops.record import ByElement, ByNests, Op, Structural, record
 
 LARGEST_EXPRESSION = 600
 """Inlined scalar operations (roughly) above which a value is stored instead."""
@@ -40,36 +40,6 @@ class Fusion:
     epilogues: dict[Value, tuple[Value, ...]]
 
 
-def _by_element(node: Node) -> ByElement | None:
-    lowering = record(node).lowering
-    return lowering if isinstance(lowering, ByElement) else None
-
-
-class _Users(dict[Value, tuple[Node, ...]]):
-    """The nodes that read each value, and their places in the graph's order."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph.users)
-        self.order = {node: place for place, node in enumerate(graph.nodes)}
-
-    def position(self, node: Node) -> int:
-        return self.order[node]
-
-    def stands_apart(self, node: Node) -> bool:
-        """Whether it reorders elements for what computes several of them in an iteration, vectors as they lie."""
-        return _reorders(node) and _meets_together(node.results[0], self)
-
-
-def _continues(user: Node, value: Value) -> bool:
-    """Whether an epilogue can go on through this user: same element, or an element moved one to one."""
-    lowering = _by_element(user)
-    if lowering is None or lowering.reduces or len(user.types) != 1:
-        return False
-    if lowering.moves:
-        return lowering.forward is not None
-    return all(operand.shape == value.shape for operand in user.operands) and user.types[0].shape == value.shape
-
-
 @dataclass(frozen=True)
 class _Chain:
     """What is computed one after another behind a reduction, and what lies between these: nothing else reads it."""
@@ -78,27 +48,27 @@ class _Chain:
     between: list[Value]
 
 
-def _chain(start: Value, users: _Users, results: frozenset[Value], taken: set[Value]) -> _Chain:
+def _chain(start: Value, users: Users, results: frozenset[Value], taken: set[Value]) -> _Chain:
     links, between = [start], list[Value]()
-    while not _together(start.node) and (region := _region(links[-1], users, results, taken)):
+    while not is_together(start.node) and (region := _region(links[-1], users, results, taken)):
         links.append(region[-1])
         between += region[:-1]
     return _Chain(links, between)
 
 
-def _region(value: Value, users: _Users, results: frozenset[Value], taken: set[Value]) -> list[Value]:
+def _region(value: Value, users: Users, results: frozenset[Value], taken: set[Value]) -> list[Value]:
     """What is computed from a value at the same element, up to where all of it has met again; empty where that is not
     near. A single reader may move elements one to one."""
     waiting = [] if value in results else list(users.get(value, ()))
     if any(map(users.stands_apart, waiting)):
         return []
-    if len(waiting) == 1 and _continues(waiting[0], value):
+    if len(waiting) == 1 and continues(waiting[0], value):
         return [] if waiting[0].value in taken else [waiting[0].value]
     region: list[Value] = []
     while waiting and len(region) < LARGEST_REGION:
         node = min(waiting, key=users.position)
         waiting.remove(node)
-        if _moves(node) or not _continues(node, value) or node.value in taken:
+        if moves(node) or not continues(node, value) or node.value in taken:
             return []
         region.append(node.value)
         if not waiting:
@@ -107,11 +77,6 @@ def _region(value: Value, users: _Users, results: frozenset[Value], taken: set[V
             return []
         waiting += [user for user in users.get(node.value, ()) if user not in waiting]
     return []
-
-
-def _reduces(node: Node) -> bool:
-    lowering = _by_element(node)
-    return lowering is not None and lowering.reduces
 
 
 def _along_rows(node: Node) -> bool:
@@ -131,7 +96,7 @@ def _few(node: Node) -> int:
     return count if count <= FEW_TERMS else 0
 
 
-def _is_term(node: Node, end: Value, users: _Users, results: frozenset[Value]) -> bool:
+def _is_term(node: Node, end: Value, users: Users, results: frozenset[Value]) -> bool:
     """Whether a reduction of few terms, with what is computed behind it, is itself a term of few: it is computed where
     that one reads it."""
     behind = users.get(end, ())
@@ -141,7 +106,7 @@ def _is_term(node: Node, end: Value, users: _Users, results: frozenset[Value]) -
 def _served(
     node: Node,
     chain: list[Value],
-    users: _Users,
+    users: Users,
     results: frozenset[Value],
     taken: set[Value],
 ) -> tuple[Value, Value] | None:
@@ -150,43 +115,20 @@ def _served(
     if not _along_rows(node) or end in results or len(users.get(end, ())) != 1:
         return None
     (wide,) = users[end]
-    if not _spreads(wide, node) or wide.types[0].shape != node.operands[0].shape or wide.value in results:
+    if not spreads(wide, node) or wide.types[0].shape != node.operands[0].shape or wide.value in results:
         return None
     readers = users.get(wide.value, ())
-    if len(readers) != 1 or not _continues(readers[0], wide.value) or _moves(readers[0]):
+    if len(readers) != 1 or not continues(readers[0], wide.value) or moves(readers[0]):
         return None
     value = readers[0].value
     while value not in taken and value not in results:
         behind = users.get(value, ())
-        if len(behind) != 1 or not _continues(behind[0], value) or _moves(behind[0]) or behind[0].value in taken:
+        if len(behind) != 1 or not continues(behind[0], value) or moves(behind[0]) or behind[0].value in taken:
             break
         value = behind[0].value
-    if value in taken or any(_picked(user, value, users) for user in users.get(value, ())):
+    if value in taken or any(picked(user, value, users) for user in users.get(value, ())):
         return None
     return wide.value, value
-
-
-def _spreads(wide: Node, node: Node) -> bool:
-    """Whether all elements of a row get that of one row: none of its axes lies along the axes that were reduced."""
-    kept = node.operands[0].rank - len(node["axes"])
-    if wide.op != "broadcast":
-        return False
-    return all(axis < kept for axis, extent in zip(wide["axes"], wide.operands[0].shape, strict=True) if extent > 1)
-
-
-def _picks(user: Node, value: Value) -> bool:
-    """Whether it takes a few elements of a table, so that the others need not be computed."""
-    return user.op == "gather" and value == user.operands[0] and user.types[0].elements <= value.type.elements // 4
-
-
-def _picked(user: Node, value: Value, users: _Users) -> bool:
-    """Whether all that a user makes of a value is picked from: the few elements are computed there."""
-    if _picks(user, value):
-        return True
-    if not (_is_view(user) or _continues(user, value)):
-        return False
-    behind = users.get(user.results[0], ())
-    return bool(behind) and all(_picked(each, user.results[0], users) for each in behind)
 
 
 def _repeats(user: Node, op: Op, value: Value) -> bool:
@@ -197,19 +139,19 @@ def _repeats(user: Node, op: Op, value: Value) -> bool:
     if lowering.moves:
         return lowering.forward is None
     if not lowering.reduces:
-        return user.op == "gather" and not _picks(user, value)
+        return user.op == "gather" and not picks(user, value)
     return user.op != "reduce"
 
 
 def fuse(graph: Graph) -> Fusion:
     """Decide by the records' fields and the shape of the graph alone."""
-    users, results = _Users(graph), frozenset(graph.results)
+    users, results = Users(graph), frozenset(graph.results)
     stored: set[Value] = set()
     epilogues: dict[Value, tuple[Value, ...]] = {}
     taken: set[Value] = set()
     inside: set[Value] = set()
     once: set[Node] = set()
-    for node in sorted(filter(_reduces, graph.nodes), key=_along_rows):  # those along rows last: they take what is left
+    for node in sorted(filter(reduces, graph.nodes), key=_along_rows):  # those along rows last: they take what is left
         chain = _chain(node.value, users, results, taken)
         links = chain.links
         if _is_term(node, links[-1], users, results):
@@ -239,14 +181,14 @@ def fuse(graph: Graph) -> Fusion:
         ):
             repeated.add(node)
         behind = [user for value in node.results for user in users.get(value, ())]
-        if any(_overlaps(user) or (user in overlapping and _moves(user)) for user in behind):
+        if any(_overlaps(user) or (user in overlapping and moves(user)) for user in behind):
             overlapping.add(node)
-        if len(node.operands) > 1 and _moves(node) and any(map(_anew, behind)):
+        if len(node.operands) > 1 and moves(node) and any(map(_anew, behind)):
             chosen.add(node)
     for node in graph.nodes:
         limit = 0 if node in chosen else _limit(node, repeated, overlapping)
         found = _stored(node, users, results, inside, stored, weight, limit)
-        work = 0 if _is_view(node) or not node.operands else 1
+        work = 0 if is_view(node) or not node.operands else 1
         computed[node] = work + sum(0 if value in stored else computed[value.node] for value in node.operands)
         if not found and ((computed[node] and _shared_view(node, users)) or users.stands_apart(node)):
             found = set(node.results)
@@ -257,118 +199,50 @@ def fuse(graph: Graph) -> Fusion:
 
 
 def _overlaps(user: Node) -> bool:
-    lowering = _by_element(user)
+    lowering = by_element(user)
     return lowering is not None and lowering.overlaps is not None and lowering.overlaps(user)
 
 
 def _anew(user: Node) -> bool:
     """Whether it computes its operand for each window anew: what chooses among several would be asked each time."""
-    lowering = _by_element(user)
+    lowering = by_element(user)
     return lowering is not None and lowering.repeats is not None and lowering.repeats(user)
 
 
 def _limit(node: Node, repeated: set[Node], overlapping: set[Node]) -> int:
     """The weight from which on a node is stored."""
-    if node in overlapping and not _moves(node):
+    if node in overlapping and not moves(node):
         return WINDOW_WEIGHT
     return FUNCTION_WEIGHT if node in repeated else LARGEST_EXPRESSION + 1
 
 
-def _is_view(node: Node) -> bool:
-    """Whether elements of one operand are only renamed; a pad or a concatenation chooses among several."""
-    lowering = _by_element(node)
-    return lowering is not None and lowering.moves and len(node.operands) == 1
-
-
-def _together(node: Node) -> bool:
-    lowering = _by_element(node)
-    return lowering is not None and lowering.together
-
-
-def _meets_together(value: Value, users: _Users) -> bool:
-    """Whether it is read, as it lies, by what computes several elements of an iteration."""
-    behind = users.get(value, ())
-    return any(
-        _together(user) or (_is_view(user) and not _reorders(user) and _meets_together(user.results[0], users))
-        for user in behind
-    )
-
-
-def _reorders(node: Node) -> bool:
-    """Whether elements of its operand lie in another order in it."""
-    lowering = _by_element(node)
-    if lowering is None or not _is_view(node) or not node.types[0].elements:
-        return False
-    value, (operand,) = node.results[0], node.operands
-    if value.type.elements != operand.type.elements:
-        return False
-    axes = Axes(0)
-    index = tuple(axes.fresh(extent) for extent in value.shape)
-    offset = lowering.element(node, 0, index, (lambda at: ix.linear(at, operand.shape),), axes)
-    return offset is not ix.linear(index, value.shape)
-
-
-def _shared_view(node: Node, users: _Users) -> bool:
+def _shared_view(node: Node, users: Users) -> bool:
     """Whether a value under a new shape is read by several: what is computed behind it would be computed for each.
     (One that grows would take memory for what is the same: its operand is stored instead.)"""
     small = node.operands and node.types[0].elements <= sum(value.type.elements for value in node.operands)
-    return bool(small) and _moves(node) and len(users.get(node.results[0], ())) > 1
+    return bool(small) and moves(node) and len(users.get(node.results[0], ())) > 1
 
 
-def _moves(node: Node) -> bool:
-    lowering = _by_element(node)
-    return lowering is not None and lowering.moves
-
-
-def _goes_on(value: Value, users: _Users) -> bool:
+def _goes_on(value: Value, users: Users) -> bool:
     """Whether the only thing that becomes of a value is another at the same element."""
     behind = users.get(value, ())
-    return len(behind) == 1 and not _moves(behind[0]) and _continues(behind[0], value)
+    return len(behind) == 1 and not moves(behind[0]) and continues(behind[0], value)
 
 
-def _made_again(node: Node, users: _Users, stored: set[Value]) -> bool:
-    """Whether readers make an element again from the one that lies in memory, by one instruction with numbers: it would
-    take as much memory until the last of them, and as much to read."""
-    if node.op not in SCALARS:
-        return False
-    value, wide = node.results[0], [operand for operand in dict.fromkeys(node.operands) if not _is_number(operand)]
-    if len(wide) != 1 or _in_other_shape(wide[0]) not in stored or not _continues(node, wide[0]):
-        return False
-    large = value.type.elements * value.dtype.bytes >= wide[0].type.elements * wide[0].dtype.bytes
-    readers = (user for user in users.get(value, ()) if not _picked(user, value, users))
-    return large and all(_continues(user, value) and not _moves(user) for user in readers)
-
-
-def _in_other_shape(value: Value) -> Value:
-    """The value of which it is the elements as they lie, under a new shape."""
-    while _is_view(value.node) and value.type.elements == value.node.operands[0].type.elements:
-        if _reorders(value.node):
-            return value
-        value = value.node.operands[0]
-    return value
-
-
-def _is_number(value: Value) -> bool:
-    """Whether all elements are one number."""
-    if value.type.elements == 1:
-        return True
-    return _is_view(value.node) and _is_number(value.node.operands[0])
-
-
-def _readers(value: Value, users: _Users) -> int:
+def _readers(value: Value, users: Users) -> int:
     """How many nodes read a value, those behind a view that grows counted each; picks compute their few elements."""
     total = 0
     for user in users.get(value, ()):
-        if _picked(user, value, users):
+        if picked(user, value, users):
             continue
-        grows = _is_view(user) and user.types[0].elements > value.type.elements
+        grows = is_view(user) and user.types[0].elements > value.type.elements
         total += _readers(user.results[0], users) if grows else 1
     return total
 
 
 def _stored(
     node: Node,
-    users: _Users,
+    users: Users,
     results: frozenset[Value],
     inside: set[Value],
     stored: set[Value],
@@ -389,8 +263,8 @@ def _stored(
     value = node.results[0]
     if value in inside:
         return set()
-    readers = 0 if _moves(node) or not node.operands else _readers(value, users)
-    again = readers <= (DIVISIONS if op.expensive else readers) and _made_again(node, users, stored)
+    readers = 0 if moves(node) or not node.operands else _readers(value, users)
+    again = readers <= (DIVISIONS if op.expensive else readers) and made_again(node, users, stored)
     several = readers > 1 and not again
     if not several and (readers > 1 or _goes_on(value, users)):
         limit = LARGEST_EXPRESSION + 1

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from passes.calls import Called, call_of, called
+from passes.made_again import CHEAP
 from passes.plan import if_no_larger
 from passes.rename import rebuilt, rewritten
 from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
@@ -27,7 +28,6 @@ from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, 
 from repro.ir.loops import Kernel, Store
 from repro.ir.program import TEMPORARY, Call, Program, Step, walk
 
-CHEAP = frozenset({"add", "sub", "mul", "neg", "abs", "max", "min"})
 MOST_OPERATIONS = 3
 """For each element, as often as it is read: fewer than a store and its loads would wait for."""
 MOST_ROWS = 2

@@ -15,6 +15,7 @@ from repro.ir.types import to_face
 from repro.ops.arithmetic import add, compare, convert_to, div, elementwise, mul, neg, select, sub
 from repro.ops.movement import fill
 from repro.ops.record import Gradient, NotDifferentiable
+from repro.ops.structure import static
 
 Cotangents = tuple[Value, ...]
 Made = tuple[Value | None, ...]
@@ -86,9 +87,13 @@ def _abs(node: Node, cotangents: Cotangents) -> Made:
 
 def _extreme(order: str) -> Callable[[Node, Cotangents], Made]:
     def rule(node: Node, cotangents: Cotangents) -> Made:
-        """The operand that is the result takes g, the other +0; ties go left, and NaN wins (rule 5)."""
+        """The operand that is the result takes g, the other +0; ties go left, and NaN wins (rule 5). Beside a number
+        the result is asked in place of the other operand: it compares alike, and is kept for what reads it anyway."""
         a, b = node.operands
-        left = elementwise("or", compare(order, a, b), compare("ne", a, a))
+        if _is_number(a):
+            left = compare(order, a, node.value)
+        else:
+            left = elementwise("or", compare(order, a, b), compare("ne", a, a))
         zero = number(0, a)
         return select(left, cotangents[0], zero), select(left, zero, cotangents[0])
 
@@ -110,6 +115,13 @@ def convert_gradient(node: Node, cotangents: Cotangents) -> Made:
 
 
 # ── powers ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_number(value: Value) -> bool:
+    """Whether all elements are one constant that is no NaN."""
+    of = value.node.operands[0] if value.node.op == "broadcast" else value
+    array = static(of) if of.type.elements == 1 else None
+    return array is not None and not np.isnan(to_face(array, of.dtype)).any()
 
 
 def _is_two(value: Value) -> bool:

@@ -21,6 +21,7 @@ from repro.ir.types import F32, I64, TensorType
 from repro.ops import (
     add,
     broadcast,
+    compare,
     div,
     elementwise,
     fill,
@@ -32,6 +33,8 @@ from repro.ops import (
     reduce_axes,
     reshape,
     scatter,
+    select,
+    sub,
     transpose,
 )
 from repro.ops.record import evaluate
@@ -104,7 +107,32 @@ def test_one_instruction_with_a_number_is_computed_again() -> None:
     assert not stores(scaled, *read(scaled), elementwise("tanh", scaled))
     sum_ = add(x, argument(2, kind))
     assert stores(sum_, *read(sum_))
+    number = compare("ne", fill(2.0, kind), fill(2.0, kind))
+    assert not stores(number, *(select(number, each, x) for each in read(scaled))), "what no array goes into"
     assert stores(scaled, elementwise("erf", scaled), matmul(scaled, transpose(scaled, (1, 0)))), "a dot reads it often"
+
+
+def test_few_cheap_instructions_with_what_is_near_are_computed_again() -> None:
+    """Three, of one stored array and values for each channel, for sums and elements alike; not four, no division, and
+    nothing as large."""
+    kind, few = TensorType(F32, (4, 3, 8, 9)), TensorType(F32, (3,))
+    x = elementwise("erf", argument(0, kind))
+    a, b = (broadcast(argument(number, few), kind.shape, (1,)) for number in (1, 2))
+
+    def stores(value: Value) -> bool:
+        results = x, elementwise("erf", value), reduce_axes("add", value, (0, 2, 3)), elementwise("exp", value)
+        graph = Graph((kind, few, few), results)
+        run_checked(graph, [mixed(t.elements).reshape(t.shape) for t in graph.arguments], [])
+        return value in fuse(graph).stored
+
+    deviations = sub(x, a)
+    scaled = mul(deviations, b)
+    assert not stores(deviations)
+    assert not stores(scaled)
+    assert not stores(maximum(scaled, fill(0.0, kind)))
+    assert stores(maximum(add(scaled, b), fill(0.0, kind))), "four"
+    assert stores(div(deviations, b)), "a division"
+    assert stores(add(x, elementwise("erf", x))), "two arrays"
 
 
 @pytest.mark.parametrize(("inner", "kernels"), [(4, 1), (5, 2)])

@@ -1,0 +1,107 @@
+"""What the nodes of a graph do with elements: whether they go on at the same one, move, pick, spread or reduce them."""
+
+from __future__ import annotations
+
+from repro.ir import index as ix
+from repro.ir.graph import Graph, Node, Value
+from repro.ops.record import Axes, ByElement, record
+
+
+def by_element(node: Node) -> ByElement | None:
+    lowering = record(node).lowering
+    return lowering if isinstance(lowering, ByElement) else None
+
+
+def continues(user: Node, value: Value) -> bool:
+    """Whether an epilogue can go on through this user: same element, or an element moved one to one."""
+    lowering = by_element(user)
+    if lowering is None or lowering.reduces or len(user.types) != 1:
+        return False
+    if lowering.moves:
+        return lowering.forward is not None
+    return all(operand.shape == value.shape for operand in user.operands) and user.types[0].shape == value.shape
+
+
+def reduces(node: Node) -> bool:
+    """Whether its elements hold ordered reductions, or read several elements of an operand."""
+    lowering = by_element(node)
+    return lowering is not None and lowering.reduces
+
+
+def moves(node: Node) -> bool:
+    """Whether it only renames indices."""
+    lowering = by_element(node)
+    return lowering is not None and lowering.moves
+
+
+def is_together(node: Node) -> bool:
+    """Whether one iteration computes several of its elements."""
+    lowering = by_element(node)
+    return lowering is not None and lowering.together
+
+
+def is_view(node: Node) -> bool:
+    """Whether elements of one operand are only renamed; a pad or a concatenation chooses among several."""
+    lowering = by_element(node)
+    return lowering is not None and lowering.moves and len(node.operands) == 1
+
+
+def reorders(node: Node) -> bool:
+    """Whether elements of its operand lie in another order in it."""
+    lowering = by_element(node)
+    if lowering is None or not is_view(node) or not node.types[0].elements:
+        return False
+    value, (operand,) = node.results[0], node.operands
+    if value.type.elements != operand.type.elements:
+        return False
+    axes = Axes(0)
+    index = tuple(axes.fresh(extent) for extent in value.shape)
+    offset = lowering.element(node, 0, index, (lambda at: ix.linear(at, operand.shape),), axes)
+    return offset is not ix.linear(index, value.shape)
+
+
+def spreads(wide: Node, node: Node) -> bool:
+    """Whether all elements of a row get that of one row: none of its axes lies along the axes that were reduced."""
+    kept = node.operands[0].rank - len(node["axes"])
+    if wide.op != "broadcast":
+        return False
+    return all(axis < kept for axis, extent in zip(wide["axes"], wide.operands[0].shape, strict=True) if extent > 1)
+
+
+def picks(user: Node, value: Value) -> bool:
+    """Whether it takes a few elements of a table, so that the others need not be computed."""
+    return user.op == "gather" and value == user.operands[0] and user.types[0].elements <= value.type.elements // 4
+
+
+def picked(user: Node, value: Value, users: Users) -> bool:
+    """Whether all that a user makes of a value is picked from: the few elements are computed there."""
+    if picks(user, value):
+        return True
+    if not (is_view(user) or continues(user, value)):
+        return False
+    behind = users.get(user.results[0], ())
+    return bool(behind) and all(picked(each, user.results[0], users) for each in behind)
+
+
+class Users(dict[Value, tuple[Node, ...]]):
+    """The nodes that read each value, and their places in the graph's order."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.users)
+        self.order = {node: place for place, node in enumerate(graph.nodes)}
+
+    def position(self, node: Node) -> int:
+        return self.order[node]
+
+    def stands_apart(self, node: Node) -> bool:
+        """Whether it reorders elements for what computes several of them in an iteration, vectors as they lie."""
+        return reorders(node) and meets_together(node.results[0], self)
+
+
+def meets_together(value: Value, users: Users) -> bool:
+    """Whether it is read, as it lies, by what computes several elements of an iteration."""
+    behind = users.get(value, ())
+    return any(
+        is_together(user) or (is_view(user) and not reorders(user) and meets_together(user.results[0], users))
+        for user in behind
+    )
