@@ -147,5 +147,6 @@ def _cut_of(kernel: Called, sum_: Reduce) -> _Cut | None:
 
 def _by_columns(kernel: Called, sum_: Reduce) -> bool:
     """Whether outputs are what lies side by side in memory."""
-    loads = [expr for expr in topological(sum_.terms) if isinstance(expr, Load)]
+    bound = frozenset(sum_.axes)
+    loads = [expr for expr in topological(sum_.terms) if isinstance(expr, Load) and expr.free & bound]
     return bool(kernel.axes) and any(ix.coefficient(each.offset, kernel.axes[-1]) == 1 for each in loads)

@@ -1,10 +1,11 @@
-"""Reductions of the same rows, one computed from another, as one call: the maxima of a cross-entropy and the sums that
-these are taken from.
+"""Reductions of the same rows as one call: the maxima of a cross-entropy and the sums that these are taken from, the
+four sums over each channel of a batch norm's gradient.
 
 What a row comes to is stored where more than the next reduction reads it, so each is a call of its own, and walks over
-rows that have left the nearest cache since. Where two calls compute one element for each of the same rows, and the
-second reads of the first's that of its own row alone, one call computes and stores both: a row is read from memory
-once, and a machine may reduce several rows at once, each at a stage of its own.
+rows that have left the nearest cache since. Where two calls compute one element for each of the same rows, and read
+some of the same values of them, one call computes and stores both: a row is read from memory once. The second may read
+of the first's that of its own row alone, where rows are near; a machine then reduces several at once, each at a stage
+of its own. Sums of which none is computed from another go over their terms side by side, however many there are.
 
 The bits are those of the two calls: each operation is made on the same values.
 """
@@ -12,7 +13,7 @@ The bits are those of the two calls: each operation is made on the same values.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from passes.calls import Called, call_of, called
@@ -24,6 +25,9 @@ from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Load, Reduce, topological
 from repro.ir.loops import Kernel, Store
 from repro.ir.program import TEMPORARY, Call, Program, Step, walk
+
+MOST = 8
+"""Reductions of a call."""
 
 
 def row_reductions(program: Program) -> Program:
@@ -38,29 +42,34 @@ class _RowReductions:
         self.uses = Counter(buffer for step in walk(program.steps) for buffer, _ in touched_itself(program, step))
 
     def sequence(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        made = [with_bodies(step, [self.sequence(each) for each, _ in bodies(step)]) for step in steps]
+        made: list[Step | None] = [with_bodies(s, [self.sequence(each) for each, _ in bodies(s)]) for s in steps]
         touching = [touches(self.program, step) for step in steps]
-        gone = set[int]()
-        for position, step in enumerate(made):
-            for before in range(position - 1, -1, -1):
-                if before in gone or not touching[before].written & touching[position].read:
+        reading: dict[int, list[int]] = defaultdict(list)
+        """The calls that reduce rows of each buffer."""
+        for position, step in enumerate(steps):
+            then = self._reducing(step)
+            if then is None:
+                continue
+            rows, place = _rows_of(then), position
+            for before in sorted({place for buffer in rows for place in reading[buffer]}, reverse=True):
+                first = self._reducing(made[before])
+                behind = [touching[place] for place in range(before + 1, position) if made[place] is not None]
+                if first is None or not _may_come(behind, touching[position]):
                     continue
-                behind = [each for place, each in enumerate(touching[before:position], before) if place not in gone]
-                together = self._together(made[before], step) if _may_come(behind[1:], touching[position]) else None
+                together = joined(first, then, self._is_kept)
                 if together is not None:
-                    made[before] = call_of(together, self.kernels, self.program.buffers)
-                    touching[before] = _both(touching[before], touching[position])
-                    gone.add(position)
+                    made[before], made[position] = call_of(together, self.kernels, self.program.buffers), None
+                    touching[before], place = _both(touching[before], touching[position]), before
                     break
-        return tuple(step for position, step in enumerate(made) if position not in gone)
+            for buffer in rows:
+                reading[buffer].append(place)
+        return tuple(step for step in made if step is not None)
 
-    def _together(self, first: Step, then: Step) -> Called | None:
-        if not isinstance(first, Call) or not isinstance(then, Call):
+    def _reducing(self, step: Step | None) -> Called | None:
+        """A call whose kernel reduces rows."""
+        if not isinstance(step, Call) or not reduces_rows(self.kernels[step.kernel]):
             return None
-        kernels = self.kernels[first.kernel], self.kernels[then.kernel]
-        if not all(map(reduces_rows, kernels)):
-            return None
-        return joined(called(kernels[0], first), called(kernels[1], then), self._is_kept)
+        return called(self.kernels[step.kernel], step)
 
     def _is_kept(self, buffer: int) -> bool:
         """Whether anything but the two calls reads a buffer that the first one writes."""
@@ -77,7 +86,7 @@ def _both(first: Touched, then: Touched) -> Touched:
 
 
 def reduces_rows(kernel: Kernel) -> bool:
-    """Whether its elements are what reductions of a near row come to, one for each iteration."""
+    """Whether its elements are what reductions of a row come to, one for each iteration."""
     if kernel.serial or not kernel.axes or any(store.when is not None for store in kernel.stores):
         return False
     return bool(row_elements(kernel)) and all(_in_order(store, kernel.axes) for store in kernel.stores)
@@ -92,7 +101,7 @@ def row_elements(kernel: Kernel) -> int:
     if not plain or len(counts) != 1 or any(each.free != rows or each.present is not None for each in found):
         return 0
     (count,) = counts
-    return count if SHORTEST_ROW <= count <= LONGEST_KEPT else 0
+    return count if count >= SHORTEST_ROW else 0
 
 
 def _in_order(store: Store, axes: Sequence[Axis]) -> bool:
@@ -101,10 +110,11 @@ def _in_order(store: Store, axes: Sequence[Axis]) -> bool:
 
 def joined(first: Called, then: Called, is_kept: Callable[[int], bool]) -> Called | None:
     """Both as one, the first's values in place of what the second loads of them; None where it needs those of other
-    rows, or they go over different ones. What `is_kept` is stored as before."""
+    rows or of rows that are not near, or they go over different ones. What `is_kept`, or the second does not read, is
+    stored as before."""
     if [axis.extent for axis in first.axes] != [axis.extent for axis in then.axes]:
         return None
-    if not _loads(first) & _loads(then):
+    if not _rows_of(first) & _rows_of(then) or len(_reduces(first)) + len(_reduces(then)) > MOST:
         return None
     fresh = 1 + max(expr.number for expr in topological(then.roots) if isinstance(expr, Axis))
     moved: dict[Expr, Expr] = {
@@ -113,6 +123,9 @@ def joined(first: Called, then: Called, is_kept: Callable[[int], bool]) -> Calle
     values = rewritten([with_axes_from(fresh, store.value) for store in first.stores], moved)
     known: dict[Expr, Expr] = {}
     places = {store.buffer: value for store, value in zip(first.stores, values, strict=True)}
+    read = {expr.buffer for expr in topological(then.roots) if isinstance(expr, Load)} & places.keys()
+    if not _may_meet(first, then, bool(read)):
+        return None
     for expr in topological(then.roots):
         if isinstance(expr, Load) and expr.buffer in places:
             value, own_row = places[expr.buffer], expr.offset is then.stores[0].offset
@@ -121,12 +134,24 @@ def joined(first: Called, then: Called, is_kept: Callable[[int], bool]) -> Calle
             known[expr] = value
     behind = rewritten([store.value for store in then.stores], known)
     offset = then.stores[0].offset
-    stores = [Store(buffer, offset, value) for buffer, value in places.items() if is_kept(buffer)]
+    stores = [Store(buffer, offset, value) for buffer, value in places.items() if buffer not in read or is_kept(buffer)]
     stores += [Store(store.buffer, offset, value) for store, value in zip(then.stores, behind, strict=True)]
     return Called(then.axes, tuple(stores))
 
 
-def _loads(call: Called) -> set[int]:
+def _may_meet(first: Called, then: Called, reads: bool) -> bool:
+    """Whether both go over as many elements, and one after the other only where these are near."""
+    found = [*_reduces(first), *_reduces(then)]
+    counts = {math.prod(axis.extent for axis in each.axes) for each in found}
+    sums = all(isinstance(each.order, Lanes) for each in found)
+    return len(counts) == 1 and (max(counts) <= LONGEST_KEPT or (sums and not reads))
+
+
+def _reduces(call: Called) -> list[Reduce]:
+    return [expr for expr in topological(call.roots) if isinstance(expr, Reduce)]
+
+
+def _rows_of(call: Called) -> set[int]:
     """The buffers of which reductions read rows."""
-    every = (expr for root in call.roots for expr in topological([root]) if isinstance(expr, Reduce))
-    return {load.buffer for each in every for load in topological(each.terms) if isinstance(load, Load)}
+    pairs = [(each, load) for each in _reduces(call) for load in topological(each.terms) if isinstance(load, Load)]
+    return {load.buffer for each, load in pairs if load.free & frozenset(each.axes)}

@@ -16,7 +16,7 @@ from repro.ir.graph import Graph, argument
 from repro.ir.program import CountedLoop, Program, walk
 from repro.ir.types import F16, F32, F64, I32, Array, DType, TensorType
 from repro.machines import Machine
-from repro.ops import convert_to, loop, mul, reduce_axes
+from repro.ops import broadcast, convert_to, loop, mul, reduce_axes
 from repro.ops.record import evaluate
 from repro.targets import interpreter
 from repro.targets.llvm.kernel import work_items
@@ -123,6 +123,14 @@ def test_in_a_loop_the_temporary_stays_within_the_iteration() -> None:
 )
 def test_what_is_short_or_many_or_in_no_runs_stays(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     program = pipeline.run(sums("add", F32, shape, axes)).program
+    assert leaves(program) is program
+
+
+def test_channels_that_read_a_value_each_stay() -> None:
+    """What lies side by side is one value for each output, not its terms: outputs are no columns."""
+    kind, few = TensorType(F32, (32, 64, 32, 32)), TensorType(F32, (64,))
+    scaled = mul(argument(0, kind), broadcast(argument(1, few), kind.shape, (1,)))
+    program = pipeline.run(Graph((kind, few), (reduce_axes("add", scaled, (0, 2, 3)),))).program
     assert leaves(program) is program
 
 

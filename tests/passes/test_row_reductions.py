@@ -77,6 +77,24 @@ def other_values() -> Graph:
     return Graph((kind, kind), (top, over_rows("add", mul(y, wide(top, kind.shape)))))
 
 
+def over_channels(shape: tuple[int, ...], sums: int = 4) -> Graph:
+    """Sums of each channel, of the same values and of products of them, as a batch norm's gradient has them."""
+    kind, axes = TensorType(F32, shape), tuple(axis for axis in range(len(shape)) if axis != 1)
+    x, y, scale = argument(0, kind), argument(1, kind), argument(2, TensorType(F32, shape[1:2]))
+    scaled = mul(x, broadcast(scale, shape, (1,)))
+    terms = [x, mul(x, y), scaled, mul(scaled, y), mul(y, y), sub(x, y), mul(x, x), elementwise("max", x, y)]
+    return Graph((kind, kind, scale.type), tuple(reduce_axes("add", term, axes) for term in terms[:sums]))
+
+
+def of_each_other() -> Graph:
+    """Rows that are not near: a sum, and what is computed from it, which goes over them again."""
+    kind = TensorType(F32, (3, 8192))
+    x = argument(0, kind)
+    first = over_rows("add", x)
+    apart = sub(x, wide(first, kind.shape))
+    return Graph((kind,), (first, over_rows("add", mul(apart, apart))))
+
+
 def calls(program: Program) -> list[Kernel]:
     return [program.kernels[step.kernel] for step in walk(program.steps) if isinstance(step, Call)]
 
@@ -123,7 +141,22 @@ def test_rows_that_are_not_finite_keep_their_bits() -> None:
     assert_same_everywhere(row_reductions(pipeline.run(graph).program), [x], evaluate(graph, [x], ()))
 
 
-@pytest.mark.parametrize("make", [other_rows, other_values, lambda: exponentials((ROWS, 63))])
+CHANNELS = [(4, 3, 8, 16), (8, 3, 32, 32), (2, 5, 4096), (5, 4, 7, 7), (3, 2, 3000), (70, 40), (300, 64), (1, 6, 64)]
+
+
+@pytest.mark.parametrize("shape", CHANNELS)
+@pytest.mark.parametrize("sums", [2, 4, 8])
+def test_sums_of_the_same_values_are_one_call_with_the_references_bytes(shape: tuple[int, ...], sums: int) -> None:
+    graph = over_channels(shape, sums)
+    inputs = random_inputs(graph)
+    before = pipeline.run(graph).program
+    after = row_reductions(before)
+    assert [reductions(kernel) for kernel in calls(before)] == [1] * sums
+    assert [len(kernel.stores) for kernel in calls(after) if reductions(kernel)] == [sums]
+    assert_same_everywhere(after, inputs, evaluate(graph, inputs, ()))
+
+
+@pytest.mark.parametrize("make", [other_rows, other_values, of_each_other, lambda: exponentials((ROWS, 63))])
 def test_calls_over_other_rows_stay_apart(make: Callable[[], Graph]) -> None:
     program = pipeline.run(make()).program
     assert len([kernel for kernel in calls(program) if reductions(kernel)]) == 2

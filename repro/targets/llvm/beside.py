@@ -1,7 +1,8 @@
-"""Sums of several outputs at a time, whose terms lie in short runs of memory, one output's run beside the next one's.
+"""Sums side by side, in one loop over their terms: of several outputs, and several sums of one.
 
-One output after another reads a run here and a run there, each on a page of its own; together they read the page. Each
-sum has the order that it has alone.
+Where terms lie in short runs of memory, one output's run beside the next one's, one output after another reads a run
+here and a run there, each on a page of its own; together they read the page. Sums of the same output read the same
+terms, or some of them. Each sum has the order that it has alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from repro.ir import index as ix
-from repro.ir.expressions import Axis, Expr, Lanes, Load, Reduce, topological
+from repro.ir.expressions import Axis, Expr, Lanes, Load, Order, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import I64
 from repro.numerics.contract import LANES
@@ -29,26 +30,34 @@ four, 0.64 with eight)."""
 
 
 def together(kernel: Kernel, grid: Grid, body: Body) -> int:
-    """How many outputs are summed together; 1: one after another."""
+    """How many outputs are summed together; 0: one sum after another."""
     sums = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
     if grid.vector is not None or grid.inner or not grid.outer or kernel.serial or body.roads or body.lanes == 1:
-        return 1
-    if not sums or not all(_in_short_runs(each, kernel, grid, body) for each in sums):
-        return 1
-    vectors = max(LANES * each.dtype.bits // body.machine.vector_bits for each in sums)
-    count = MOST
-    while count > 1 and count * max(1, vectors) > body.machine.registers // 2:
+        return 0
+    if not sums or not all(_in_whole_runs(each, grid) for each in sums):
+        return 0
+    count = MOST if all(_in_short_runs(each, kernel, grid, body) for each in sums) else 1
+    while count > 1 and count * len(sums) > _most(sums, body):
         count //= 2
-    return count
+    return count if count * len(sums) > 1 else 0
+
+
+def _most(sums: Sequence[Reduce], body: Body) -> int:
+    """How many of such sums are in half the registers, at least one."""
+    vectors = max(LANES * each.dtype.bits // body.machine.vector_bits for each in sums)
+    return max(1, body.machine.registers // 2 // max(1, vectors))
+
+
+def _in_whole_runs(reduce: Reduce, grid: Grid) -> bool:
+    """Whether it is a sum for each output, in whole runs of the order's lanes."""
+    order, count = reduce.order, math.prod(axis.extent for axis in reduce.axes)
+    if not isinstance(order, Lanes) or order.lanes != LANES or order.leaf % LANES or reduce.present is not None:
+        return False
+    return count > 0 and reduce.free == frozenset(grid.outer) and reduce.axes[-1].extent % LANES == 0
 
 
 def _in_short_runs(reduce: Reduce, kernel: Kernel, grid: Grid, body: Body) -> bool:
-    """Whether it is a sum for each output, in whole runs of the order's lanes, and reads what was described above."""
-    order, count = reduce.order, math.prod(axis.extent for axis in reduce.axes)
-    if not isinstance(order, Lanes) or order.lanes != LANES or order.leaf % LANES or len(reduce.axes) < 2:
-        return False
-    if reduce.present is not None or reduce.free != frozenset(grid.outer) or count == 0:
-        return False
+    """Whether it reads memory as described above."""
     along, run = reduce.axes[-1], reduce.axes[-1].extent
     loads = [e for e in topological(reduce.terms) if isinstance(e, Load) and e.free & frozenset(reduce.axes)]
     beside = all(
@@ -58,7 +67,7 @@ def _in_short_runs(reduce: Reduce, kernel: Kernel, grid: Grid, body: Body) -> bo
         and kernel.buffers[e.buffer].nbytes > body.machine.l2_bytes
         for e in loads
     )
-    return bool(loads) and beside and run % LANES == 0 and run * reduce.dtype.bytes < RUN_BYTES
+    return bool(loads) and beside and len(reduce.axes) > 1 and run * reduce.dtype.bytes < RUN_BYTES
 
 
 def emit(
@@ -75,9 +84,9 @@ def emit(
 
     def group(number: Val, _: list[Val]) -> Sequence[Val]:
         scopes = [at(f.add(number, integer(place))) for place in range(count)]
-        for reduce in (each for stage in stages(roots, frozenset(outer), scopes[0]) for each in stage):
-            for scope, value in zip(scopes, Beside(body, reduce, scopes).values(), strict=True):
-                scope.known[reduce] = value
+        for stage in stages(roots, frozenset(outer), scopes[0]):
+            for sums in _groups(stage, max(1, _most(stage, body) // count)):
+                Beside([Reduction(body, each, scope) for each in sums for scope in scopes]).sum()
         for scope in scopes:
             stores(scope)
         return ()
@@ -88,15 +97,28 @@ def emit(
     return whole
 
 
+def _groups(stage: Sequence[Reduce], most: int) -> list[list[Reduce]]:
+    """The sums of a stage of which each goes over as many terms in the same order, so many at most in each."""
+    alike: dict[tuple[Order, int], list[Reduce]] = {}
+    for each in stage:
+        alike.setdefault((each.order, math.prod(axis.extent for axis in each.axes)), []).append(each)
+    return [sums[first : first + most] for sums in alike.values() for first in range(0, len(sums), most)]
+
+
 class Beside:
-    """A sum of several outputs, each in a scope of its own."""
+    """Sums over as many terms in the same order, each in a scope of its own output."""
 
-    def __init__(self, body: Body, reduce: Reduce, scopes: Sequence[Scope]) -> None:
-        assert isinstance(reduce.order, Lanes)
-        self.body, self.f, self.reduce, self.order = body, body.f, reduce, reduce.order
-        self.each = [Reduction(body, reduce, scope) for scope in scopes]
+    def __init__(self, each: Sequence[Reduction]) -> None:
+        order = each[0].reduce.order
+        assert isinstance(order, Lanes)
+        self.body, self.f, self.order, self.each = each[0].body, each[0].f, order, each
 
-    def values(self) -> list[Val]:
+    def sum(self) -> None:
+        """Their values are then known in their scopes."""
+        for reduction, value in zip(self.each, self._values(), strict=True):
+            reduction.scope.known[reduction.reduce] = value
+
+    def _values(self) -> list[Val]:
         for reduction in self.each:
             self.body.hoist(reduction.roots, reduction.scope)
         before, ahead = self.body.ahead, self.each[0].runs_ahead()

@@ -107,7 +107,7 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
     else:
         begin, end = Val("%begin", I64), Val("%end", I64)
         count = beside.together(kernel, items.grid, body)
-        if count > 1:
+        if count:
             at = partial(items.at_outer, top=top)
             begin = beside.emit(body, roots, items.grid.outer, (begin, end, count), at, items.stores)
         f.loop(begin, end, 1, (), item)
