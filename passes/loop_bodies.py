@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from passes.merge import Elementwise, as_call, elementwise, merge
+from passes.merge import Elementwise, as_call, elementwise, kept, merge
 from passes.plan import with_steps
 from passes.sequences import bodies, touched, touched_itself, touches, with_bodies
 from repro.ir.loops import Kernel
@@ -86,7 +86,7 @@ class _Shortened:
         found, run = list[Step](), list[Elementwise]()
 
         def end() -> None:
-            groups = [self._kept(group) for group in merge(run)]
+            groups = [kept(group, self.program.buffers, self.uses) for group in merge(run)]
             found.extend(as_call(group, self.program.buffers, self.kernel) for group in groups if group.stores)
             run.clear()
 
@@ -102,11 +102,3 @@ class _Shortened:
 
     def _elementwise(self, step: Step) -> Elementwise | None:
         return elementwise(self.kernels[step.kernel], step.buffers, step.scalars) if isinstance(step, Call) else None
-
-    def _kept(self, group: Elementwise) -> Elementwise:
-        """A group without stores that nothing else reads."""
-        return replace(group, stores=tuple(store for store in group.stores if self._needed(store.buffer, group)))
-
-    def _needed(self, buffer: int, group: Elementwise) -> bool:
-        own = self.program.buffers[buffer].role == TEMPORARY and self.uses[buffer] == group.touches[buffer]
-        return not own or buffer in group.read

@@ -15,7 +15,7 @@ from passes.rename import renumber_buffers, renumber_scalars, rewritten
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Load, Reduce, Scalar, load, topological
 from repro.ir.loops import BufferParameter, Kernel, Store
-from repro.ir.program import Buffer, Call
+from repro.ir.program import TEMPORARY, Buffer, Call
 
 MOST_EXPRESSIONS = 4000
 """A kernel does not grow beyond it: compiling would take long."""
@@ -137,6 +137,16 @@ def _place(groups: Sequence[Elementwise], near: Sequence[int], call: Elementwise
         if body.written & (call.read | call.written) or body.read & call.written:
             break
     return len(groups), call
+
+
+def kept(body: Elementwise, buffers: Sequence[Buffer], uses: Mapping[int, int]) -> Elementwise:
+    """A kernel without stores that nothing else reads: `uses` counts the program's calls that touch each buffer."""
+
+    def is_read(buffer: int) -> bool:
+        own = buffers[buffer].role == TEMPORARY and uses[buffer] == body.touches[buffer]
+        return not own or buffer in body.read
+
+    return replace(body, stores=tuple(store for store in body.stores if is_read(store.buffer)))
 
 
 def copy(kind: Buffer, source: int, target: int) -> Elementwise:

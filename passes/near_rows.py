@@ -60,7 +60,7 @@ class _NearRows:
                     before = writers.get(buffer, position)
                     if before < position and self._may_wait(touching[before : position + 1]):
                         self._take_in(made, before, position, buffer)
-                        touching[position] = _both(touching[before], touching[position])
+                        touching[position] |= touching[before]
         return tuple(step for step in made if step is not None)
 
     def _may_wait(self, touching: Sequence[Touched]) -> bool:
@@ -91,10 +91,6 @@ class _NearRows:
 
     def _called(self, call: Call) -> Called:
         return called(self.kernels[call.kernel], call)
-
-
-def _both(first: Touched, then: Touched) -> Touched:
-    return Touched(first.read | then.read, first.written | then.written)
 
 
 def _by_rows(kernel: Kernel) -> bool:

@@ -82,10 +82,10 @@ Gain = Callable[[Candidate], int]
 @lru_cache(maxsize=2048)
 def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
     """The counts of blocks at which a kernel may be cut without doing work twice, ascending."""
-    if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
+    if kernel.serial or any(store.when is not None for store in kernel.stores):
         return ()
-    written = kernel.stores[0].buffer
-    if any(isinstance(expr, Load) and expr.buffer == written for expr in kernel.expressions):
+    written = {store.buffer for store in kernel.stores}
+    if any(isinstance(expr, Load) and expr.buffer in written for expr in kernel.expressions):
         return ()
     reduces = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
     product, found = 1, list[int]()

@@ -20,7 +20,7 @@ from passes.calls import Called, call_of, called
 from passes.near_rows import LONGEST_KEPT, SHORTEST_ROW, with_axes_from
 from passes.plan import if_no_larger
 from passes.rename import rewritten
-from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
+from passes.sequences import bodies, touched_itself, touches, with_bodies
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Load, Reduce, topological
 from repro.ir.loops import Kernel, Store
@@ -53,13 +53,13 @@ class _RowReductions:
             rows, place = _rows_of(then), position
             for before in sorted({place for buffer in rows for place in reading[buffer]}, reverse=True):
                 first = self._reducing(made[before])
-                behind = [touching[place] for place in range(before + 1, position) if made[place] is not None]
-                if first is None or not _may_come(behind, touching[position]):
+                behind = (touching[at] for at in range(before + 1, position) if made[at] is not None)
+                if first is None or any(each.before(touching[position]) for each in behind):
                     continue
                 together = joined(first, then, self._is_kept)
                 if together is not None:
                     made[before], made[position] = call_of(together, self.kernels, self.program.buffers), None
-                    touching[before], place = _both(touching[before], touching[position]), before
+                    touching[before], place = touching[before] | touching[position], before
                     break
             for buffer in rows:
                 reading[buffer].append(place)
@@ -74,15 +74,6 @@ class _RowReductions:
     def _is_kept(self, buffer: int) -> bool:
         """Whether anything but the two calls reads a buffer that the first one writes."""
         return self.uses[buffer] > 2 or self.program.buffers[buffer].role != TEMPORARY
-
-
-def _may_come(between: Sequence[Touched], last: Touched) -> bool:
-    """Whether a step may run before some that stand before it."""
-    return not any(each.written & (last.read | last.written) or each.read & last.written for each in between)
-
-
-def _both(first: Touched, then: Touched) -> Touched:
-    return Touched(first.read | then.read, first.written | then.written)
 
 
 def reduces_rows(kernel: Kernel) -> bool:

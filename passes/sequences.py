@@ -89,6 +89,10 @@ class Touched:
         """Whether this step must stay before the other."""
         return bool(self.written & (other.read | other.written) or self.read & other.written)
 
+    def __or__(self, other: Touched) -> Touched:
+        """Those of both steps."""
+        return Touched(self.read | other.read, self.written | other.written)
+
 
 def touches(program: Program, step: Step) -> Touched:
     """What a step reads and writes; the buffer of an element that it writes over counts as both."""

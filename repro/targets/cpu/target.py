@@ -10,6 +10,7 @@ from passes import variants as tuning
 from passes.at_load import at_load
 from passes.earlier import earlier
 from passes.fused_updates import fused_updates
+from passes.joined_elements import joined_elements
 from passes.leaves import leaves
 from passes.near_rows import near_rows
 from passes.parts import parts
@@ -67,7 +68,10 @@ def _shaped(program: Program, limits: Limits, lanes: int) -> Program:
 
 
 def _blocked(program: Program, limits: Limits) -> Program:
-    return earlier(parts(row_blocks(row_reductions(near_rows(program)), limits)))
+    """Elements are joined where that takes no more memory in the end: what is then local to blocks counts less."""
+    rows = row_reductions(near_rows(program))
+    found = earlier(parts(row_blocks(joined_elements(rows), limits)))
+    return found if found.arena_bytes <= rows.arena_bytes else earlier(parts(row_blocks(rows, limits)))
 
 
 def _code_target(machine: Machine) -> CodeTarget:
