@@ -34,7 +34,9 @@ def awkward(contraction: Contraction, side: int, invariant: bool = False) -> boo
     term, own = contraction.terms[side], _own(contraction, side)
     if invariant and tiled(contraction, side) is not None:
         return True
-    return _repeats(contraction, side) >= REPEATS and not _plain(term, own, contraction.reduce.axes)
+    if _repeats(contraction, side) < REPEATS or _plain(term, own, contraction.reduce.axes):
+        return False
+    return not _lies_so(term, places(contraction, side, False))
 
 
 def tiled(contraction: Contraction, side: int) -> Axis | None:
@@ -70,6 +72,11 @@ def _plain(term: Expr, own: Sequence[Axis], terms: Sequence[Axis]) -> bool:
             if used and not any(strides[axis] == 1 and axis.extent >= RUN for axis in used):
                 return False
     return True
+
+
+def _lies_so(term: Expr, axes: Sequence[Axis]) -> bool:
+    """Whether a term is an array that lies as it would be left: a convolution's weights, whose taps are no long run."""
+    return isinstance(term, Load) and term.when is None and term.offset is ix.linear(axes, [a.extent for a in axes])
 
 
 def places(contraction: Contraction, side: int, tiles: bool) -> tuple[Axis, ...]:

@@ -73,6 +73,14 @@ def test_an_awkward_operand_has_a_kernel_of_its_own() -> None:
     same_bits(graph)
 
 
+def test_weights_that_lie_as_they_are_read_are_not_copied() -> None:
+    kinds = (tensor(8, 32, 10, 10), tensor(24, 32, 3, 3))
+    image, weights = (argument(number, kind) for number, kind in enumerate(kinds))
+    graph = Graph(kinds, (convolution(image, weights, (10, 10), (1, 1), (1, 1), (-1, -1)),))
+    assert [find(kernel) is not None for kernel in lower(graph).kernels] == [True]
+    same_bits(graph)
+
+
 def test_an_input_gradient_of_a_convolution_turns_its_weights_once() -> None:
     kinds = (tensor(4, 32, 10, 10), tensor(32, 24, 3, 3))
     swapped = transpose(argument(1, kinds[1]), (1, 0, 2, 3))
