@@ -7,17 +7,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import passes.joined_elements as pass_under_test
 from passes import pipeline
 from passes.joined_elements import LEAST, joined_elements
 from passes.prepare import canonical_outputs
 from passes.row_blocks import Limits, row_blocks
+from passes.sequences import Touched
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.loops import Kernel
-from repro.ir.program import OUTPUT, Call, Program, RowBlocks, walk
-from repro.ir.types import F32, TensorType
+from repro.ir.program import INPUT, OUTPUT, Call, Program, RowBlocks, walk
+from repro.ir.types import BOOL, F32, TensorType
 from repro.ops import add, broadcast, div, elementwise, loop, mul, reduce_axes, sub, transpose
 from repro.ops.record import evaluate
-from tests.running import assert_same_everywhere
+from tests.passes.random_programs import Maker
+from tests.running import assert_same_everywhere, interpreted
 
 KIND, ROW = TensorType(F32, (24, 96)), TensorType(F32, (24,))
 EAGER = Limits(near_bytes=1 << 12, worth_bytes=1, fewest_blocks=2, even_blocks=2, fewest_rows=1)
@@ -133,3 +136,29 @@ def test_blocks_of_rows_hold_calls_of_several_results() -> None:
     (blocks,) = (step for step in program.steps if isinstance(step, RowBlocks))
     assert max(len(program.kernels[call.kernel].stores) for call in blocks.body) == 2
     assert_same_everywhere(program, inputs, evaluate(canonical_outputs(graph), inputs, ()))
+
+
+def random_run(seed: int) -> tuple[Program, list[np.ndarray]]:
+    program, generator = Maker(seed).program(), np.random.default_rng(seed)
+    kinds = [buffer for buffer in program.buffers if buffer.role == INPUT]
+    floats = [generator.standard_normal(kind.elements).astype(np.float32) for kind in kinds]
+    return program, [array > 0 if kind.dtype is BOOL else array for kind, array in zip(kinds, floats, strict=True)]
+
+
+def same_results(seed: int) -> bool:
+    program, inputs = random_run(seed)
+    return interpreted(joined_elements(program), inputs) == interpreted(program, inputs)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_compute_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_under_test, "LEAST", 1)
+    assert same_results(seed)
+
+
+def test_random_programs_are_joined_and_a_call_that_comes_too_early_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: were no step in between asked, calls would read what is not there yet."""
+    monkeypatch.setattr(pass_under_test, "LEAST", 1)
+    assert sum(joined_elements(program) is not program for program, _ in map(random_run, range(60))) >= 20
+    monkeypatch.setattr(Touched, "before", lambda first, then: False)
+    assert not all(map(same_results, range(60)))
