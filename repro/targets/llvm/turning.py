@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from passes.squares import Crossing
+from passes.squares import NARROW_BYTES, Crossing
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.types import I64
@@ -75,7 +75,8 @@ class Squares:
         """
         f, load, size = self.f, self.loads[0], self.loads[0].dtype.bytes
         apart = ix.coefficient(load.offset, self.along)
-        if apart is None or apart * size % LINE_BYTES or self.across.extent < MANY * self.side:
+        narrow = self.side * size <= NARROW_BYTES  # as buffers are aligned: such a vector crosses no line
+        if narrow or apart is None or apart * size % LINE_BYTES or self.across.extent < MANY * self.side:
             return None
         first = Scope(scope, {self.along: f.scaled(block, NEAR), self.across: integer(0)})
         pointer = self.body.pointer(load.buffer, self.body.value(load.offset, first))
