@@ -13,7 +13,7 @@ from passes.prepare import canonical_outputs
 from repro.artifact.config import Entry, Value
 from repro.errors import ReproError
 from repro.ir.graph import Graph
-from repro.ir.types import Array, TensorType, parse_type, to_face, to_storage
+from repro.ir.types import BOOL, Array, TensorType, parse_type, to_face, to_storage
 from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.record import evaluate
 from repro.targets.protocol import Executable, Profile, Profiled
@@ -91,8 +91,6 @@ def accept(array: object, value: Value, what: str = "input", note: str = "") -> 
 
     `note` is what helps where the shape is wrong, if more is known of it than that shapes are fixed."""
     kind = parse_type(value.type)
-    if type(array) is np.ndarray and array.dtype == kind.dtype.face and array.shape == kind.shape:
-        return to_storage(array, kind.dtype)
     given = as_array(array, f"{what} '{value.name}'")
     if given.dtype.kind == "V" and given.dtype.itemsize == kind.dtype.bytes and given.dtype.names is None:
         given = given.view(kind.dtype.face)  # .npz knows no bf16 and no f8: it hands them back as raw bytes
@@ -115,7 +113,7 @@ SHAPES_ARE_FIXED = "shapes are fixed at build: give this one, or build again for
 
 def check_mapping(arrays: object, what: str, names: Sequence[str]) -> Mapping[object, object]:
     """Raises ReproError for what is no mapping from names to arrays."""
-    if not isinstance(arrays, dict | Mapping):  # a dict is known at once
+    if not isinstance(arrays, Mapping):
         shown = ", ".join(f"{name!r}: ..." for name in names[:3] or ["x"])
         expected = f"a mapping from names to arrays, such as {{{shown}}}"
         raise ReproError(f"{what}s are given by name", found=_kind(arrays), expected=expected)
@@ -131,8 +129,6 @@ def as_arrays(given: object, what: str = "input") -> dict[str, Array]:
 def check_names(arrays: object, names: Sequence[str], what: str = "input") -> None:
     """Raises ReproError for what is no mapping from names to arrays, and for a missing or an unknown name."""
     given = check_mapping(arrays, what, names)
-    if len(given) == len(names) and all(map(given.__contains__, names)):
-        return
     missing = [name for name in names if name not in given]
     unknown = [str(name) for name in given if name not in names]
     if missing or unknown:
@@ -153,6 +149,29 @@ def match(
     another type; `notes` helps with the shapes of some."""
     check_names(arrays, [value.name for value in values], what)
     return [accept(arrays[value.name], value, what, (notes or {}).get(value.name, "")) for value in values]
+
+
+class _Port:
+    """An input or output as runs see it, found once: to read it off its text takes as long as a small run's code."""
+
+    __slots__ = ("dtype", "face", "name", "same", "shape")
+
+    def __init__(self, value: Value) -> None:
+        kind = parse_type(value.type)
+        self.name, self.shape, self.dtype, self.face = value.name, kind.shape, kind.dtype, kind.dtype.face
+        self.same = self.face == kind.dtype.storage and kind.dtype is not BOOL
+        """Whether what users see is stored as it is."""
+
+    def taken(self, array: object) -> Array | None:
+        """The storage array of an array of exactly this type; None for anything else."""
+        if type(array) is not np.ndarray or array.dtype != self.face or array.shape != self.shape:
+            return None
+        return array if self.same and array.flags.c_contiguous else to_storage(array, self.dtype)
+
+    def given(self, stored: Array) -> Array:
+        """What users see of a flat storage array."""
+        shaped = stored.reshape(self.shape)
+        return shaped if self.same else to_face(shaped, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -181,6 +200,7 @@ class Session:
         self._notes = notes or {}
         self._executable = executable
         self._parameters = tuple(parameters)
+        self._inputs, self._outputs = ([_Port(value) for value in each] for each in (entry.inputs, entry.outputs))
         self._turn = threading.Lock()
         self._closed = False
 
@@ -196,16 +216,25 @@ class Session:
 
         Where it raises, the state is as it was; where a run is interrupted, as it was or that of the whole run.
         """
-        given = match(inputs, self.entry.inputs, notes=self._notes)
+        given = self._given(inputs)
         with self._turn:
             results = self._open().run(given)
         if self.entry.index_checks:
             _raise_for(self.entry.index_checks, results[-1].reshape(-1, 3))
-        outputs: dict[str, Array] = {}
-        for value, array in zip(self.entry.outputs, results, strict=False):
-            kind = parse_type(value.type)
-            outputs[value.name] = to_face(array.reshape(kind.shape), kind.dtype)
-        return outputs
+        return {port.name: port.given(array) for port, array in zip(self._outputs, results, strict=False)}
+
+    def _given(self, inputs: Mapping[str, object]) -> list[Array]:
+        """The storage arrays of the inputs, by position. What is not exactly as stated is looked at once more: it may
+        fit all the same, or there is something to say about it."""
+        if not isinstance(inputs, dict) or len(inputs) != len(self._inputs):
+            return match(inputs, self.entry.inputs, notes=self._notes)
+        found: list[Array] = []
+        for port in self._inputs:
+            array = port.taken(inputs.get(port.name))
+            if array is None:
+                return match(inputs, self.entry.inputs, notes=self._notes)
+            found.append(array)
+        return found
 
     def profile(self) -> Profile:
         """What the last run took. Raises ReproError for a target that does not know."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import sys
 from typing import Any
@@ -10,14 +11,14 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED, TEMPORARY, Call, Program, walk
-from repro.ir.types import Array
+from repro.ir.types import Array, DType
 
 ALIGNMENT = 64
 PROMISED = 16
 """Bytes that code may take every buffer to be aligned to; those that it writes are aligned to the whole of it."""
-_ALONE = {0: np.empty(0)}
+_ALONE = (np.empty(0),)
 UNSHARED = sys.getrefcount(_ALONE[0])
-"""What this interpreter counts for an array that one dictionary holds: every view of an array is one more."""
+"""What this interpreter counts for an array that one tuple holds: every view of an array is one more."""
 
 
 def aligned(nbytes: int) -> Array:
@@ -26,8 +27,12 @@ def aligned(nbytes: int) -> Array:
 
 
 def address_of(array: Array) -> int:
-    """Where its first element lies; to ask `array.ctypes` takes longer than many a kernel."""
-    return array.__array_interface__["data"][0]
+    """Where its first element lies. Only memory that may be written says so at once; any other array describes itself
+    as a whole, as `array.ctypes` does, which takes longer than many a kernel."""
+    try:
+        return ctypes.addressof(ctypes.c_byte.from_buffer(array))  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, BufferError):  # nothing to write, no elements, or not in one piece
+        return array.__array_interface__["data"][0]
 
 
 def at_line(memory: Array) -> Array:
@@ -46,10 +51,8 @@ class Buffers:
         self.addresses = np.zeros(max(len(program.buffers), 1), np.uint64)
         self._arena = aligned(program.arena_bytes)
         self._arrays: dict[int, Array] = {}
-        self._memory: dict[int, Array] = {}
-        """What the last run's outputs are views of."""
-        self._lines: dict[int, tuple[int, int]] = {}
-        """Where that memory's first line begins: elements from its start, and the address."""
+        self._memory: dict[int, tuple[Array, slice, int]] = {}
+        """What the last run's outputs are views of, which elements they are, and the address of the first."""
         self._numbers: dict[tuple[str, int], int] = {}
         for number, buffer in enumerate(program.buffers):
             if buffer.role == TEMPORARY:
@@ -64,6 +67,7 @@ class Buffers:
         self._once = _Once(program)
         self.stale = bool(program.once)
         """Whether the calls that are made once are to be made."""
+        self._inputs = {position: number for (role, position), number in self._numbers.items() if role == INPUT}
         self._outputs = [self._numbers[key] for key in sorted(self._numbers) if key[0] == OUTPUT]
         self._read = frozenset(number for (role, _), number in self._numbers.items() if role in (INPUT, PARAMETER))
         self._lent = [number for (role, _), number in self._numbers.items() if role in (INPUT, OUTPUT)]
@@ -104,26 +108,25 @@ class Buffers:
 
     def bind_input(self, position: int, value: Array) -> None:
         """Read an input from the caller's array, or from a copy where that does not lie as code needs it."""
-        self._bind(INPUT, position, value)
+        number = self._inputs.get(position)
+        if number is not None:
+            self._bind(number, value)
 
     def bind_parameter(self, position: int, value: Array) -> None:
         """Read a parameter from an array that nobody will change, such as a mapped file; a copy if need be."""
+        number = self._numbers.get((PARAMETER, position))
         if position in self.program.written:
             self.set_parameter(position, value)
-        else:
-            self._bind(PARAMETER, position, value)
+        elif number is not None:
+            self._bind(number, value.reshape(-1))
+            self.stale |= number in self._once.read
 
-    def _bind(self, role: str, position: int, value: Array) -> None:
-        number = self._numbers.get((role, position))
-        if number is None:
-            return
-        flat = value.reshape(-1)
-        address = address_of(flat)
-        self.stale |= number in self._once.read
-        if address % PROMISED == 0 and flat.flags.c_contiguous:
-            self._place(number, flat, address)
+    def _bind(self, number: int, value: Array) -> None:
+        address = address_of(value)
+        if address % PROMISED == 0 and value.flags.c_contiguous:
+            self._place(number, value, address)
         else:
-            self._fresh(number)[:] = flat
+            self._fresh(number)[:] = value.reshape(-1)
 
     def fresh_outputs(self) -> list[Array]:
         """Arrays for the outputs of the next run, which fills them: those of the last one where nobody holds them any
@@ -131,15 +134,12 @@ class Buffers:
         return [self._output(number) for number in self._outputs]
 
     def _output(self, number: int) -> Array:
-        buffer = self.program.buffers[number]
-        if number not in self._memory or sys.getrefcount(self._memory[number]) > UNSHARED:
-            size, dtype = buffer.dtype.bytes, buffer.dtype.storage
-            memory = self._memory[number] = np.empty(buffer.elements + ALIGNMENT // size, dtype)
-            address = address_of(memory)
-            behind = -address % ALIGNMENT
-            self._lines[number] = behind // size, address + behind
-        start, address = self._lines[number]
-        return self._place(number, self._memory[number][start : start + buffer.elements], address)
+        found = self._memory.get(number)
+        if found is None or sys.getrefcount(found[0]) > UNSHARED:
+            buffer = self.program.buffers[number]
+            found = self._memory[number] = _from_line(buffer.elements, buffer.dtype)
+        memory, elements, address = found
+        return self._place(number, memory[elements], address)
 
     def set_parameter(self, position: int, value: Array) -> None:
         """Give a parameter a value of its own."""
@@ -166,6 +166,15 @@ class Buffers:
         for number in self._lent:
             self._arrays.pop(number, None)
             self.addresses[number] = 0
+
+
+def _from_line(elements: int, dtype: DType) -> tuple[Array, slice, int]:
+    """Memory in which elements begin with a line; which of it they are; the address of the first."""
+    memory = np.empty(elements + ALIGNMENT // dtype.bytes, dtype.storage)
+    address = address_of(memory)
+    skipped = -address % ALIGNMENT
+    first = skipped // dtype.bytes
+    return memory, slice(first, first + elements), address + skipped
 
 
 class _Once:

@@ -54,7 +54,8 @@ class CpuExecutable:
         self._context[:] = 0
         self._told = self._context[:BUFFERS]
         """What threads tell each other in one run."""
-        self._address = ctypes.c_void_p(self._context.ctypes.data)
+        self._alone = ctypes.c_void_p(self._context.ctypes.data), ctypes.c_int64(0), ctypes.c_int64(threads)
+        """What the code is given where nobody but the caller runs it."""
         for offset, value in ((BUFFERS, self.buffers.addresses.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
             self._context[offset : offset + 8].view(np.uint64)[0] = value
         self._context[SCRATCH_STRIDE : SCRATCH_STRIDE + 8].view(np.int64)[0] = stride
@@ -112,16 +113,15 @@ class CpuExecutable:
 
     def _enter(self) -> None:
         self._told.fill(0)
-        context = self._address
         if self._crew is not None:
             self._crew.run()
         elif self._inline:
-            self._thread(context, 0)
+            self.code.enter(*self._alone)
         else:
-            self._pool.run(lambda thread: self._thread(context, thread), self._stop)
+            self._pool.run(self._thread, self._stop)
 
-    def _thread(self, context: ctypes.c_void_p, thread: int) -> None:
-        self.code.enter(context, thread, self.threads)
+    def _thread(self, thread: int) -> None:
+        self.code.enter(self._alone[0], thread, self.threads)
 
     def _stop(self) -> None:
         self._context[STOP : STOP + 4].view(np.int32)[0] = 1

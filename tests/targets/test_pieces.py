@@ -88,13 +88,13 @@ def test_every_item_runs_once(machine: Machine, threads: int, work: int, monkeyp
 def late(runner: CpuExecutable, done, seconds: float = 20.0) -> bool:
     """Whether one thread of two, while the other has not come yet, gets everything done."""
     runner._context[:BUFFERS] = 0
-    first = threading.Thread(target=runner._thread, args=(runner._address, 0))
+    first = threading.Thread(target=runner._thread, args=(0,))
     first.start()
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
         time.sleep(0.001)
     found = done()
-    runner._thread(runner._address, 1)
+    runner._thread(1)
     first.join()
     return found
 

@@ -15,11 +15,13 @@ from passes.squares import crossed
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F16, F32, F64, I8, I32, U8, TensorType
-from repro.machines import Machine
+from repro.machines import CPUS, X86_64_V4, Machine
 from repro.ops import add, convert_to, slice_, transpose
 from repro.ops.record import evaluate
+from repro.runtime.buffers import PROMISED, aligned
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.meetings import rows_of
+from repro.targets.llvm.memory import LINE_BYTES
 from tests.targets.native import HERE, executable
 
 Build = Callable[[Value], Value]
@@ -111,3 +113,61 @@ def test_squares_are_no_rows_of_their_vector_axis(name: str) -> None:
     (kernel,) = program.kernels
     found = rows_of(kernel, schedule(kernel, HERE[0]))
     assert (None if found is None else found.count) == outside.get(name)
+
+
+LONG = {
+    "whole rows of lines": (TensorType(F32, (80, 512)), (1, 0)),
+    "a last square that reaches back": (TensorType(F64, (24, 328)), (1, 0)),
+    "batches": (TensorType(I32, (3, 33, 272)), (0, 2, 1)),
+    "an axis between": (TensorType(F32, (40, 3, 336)), (2, 1, 0)),
+    "rows that begin anywhere in lines": (TensorType(F32, (40, 301)), (1, 0)),
+    "vectors as buffers are aligned": (TensorType(U8, (64, 512)), (1, 0)),
+}
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", LONG)
+def test_lines_may_begin_anywhere_in_a_row(name: str, threads: int, machine: Machine) -> None:
+    """Wherever the caller's array lies, vectors are read from a line's begin on, and no element is left out."""
+    kind, permutation = LONG[name]
+    program = lower(Graph((kind,), (transpose(argument(0, kind), permutation),)))
+    chosen = schedule(program.kernels[0], machine)
+    assert crossed(program.kernels[0], chosen) is not None
+    text = kernels.emit(program.kernels[0], chosen, machine)
+    assert ("ptrtoint" in text) == (name not in ("rows that begin anywhere in lines", "vectors as buffers are aligned"))
+    given = np.random.default_rng(5).integers(1, 256, kind.shape).astype(kind.dtype.storage)
+    runner = executable(program, machine, [chosen], threads)
+    for behind in range(0, LINE_BYTES, PROMISED):
+        memory = aligned(given.nbytes + LINE_BYTES)[behind : behind + given.nbytes]
+        memory[:] = given.reshape(-1).view(np.uint8)
+        [found] = runner.run([memory.view(kind.dtype.storage)])
+        assert found.tobytes() == given.transpose(permutation).tobytes(), behind
+    runner.close()
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=lambda machine: machine.name)
+@pytest.mark.parametrize(("rows", "past"), [(1024, True), (1040, False), (512, False)])
+def test_lines_of_one_set_are_written_past_the_caches(machine: Machine, rows: int, past: bool) -> None:
+    """Rows of 4 KiB apart, where a square has more of them than a set of the nearest cache has room for."""
+    kind = TensorType(F32, (rows, 256))
+    program = lower(Graph((kind,), (transpose(argument(0, kind), (1, 0)),)))
+    chosen = schedule(program.kernels[0], machine)
+    found = crossed(program.kernels[0], chosen)
+    assert found is not None
+    many = found.side_on(machine) > machine.l1_ways
+    text = kernels.emit(program.kernels[0], chosen, machine)
+    assert ("!nontemporal" in text) == (past and many and machine.fence != "")
+    assert many == (machine.vector_bits == 512)
+    if machine in HERE:
+        given = np.arange(kind.elements, dtype=np.float32).reshape(kind.shape)
+        runner = executable(program, machine, [chosen])
+        [written] = runner.run([given])
+        runner.close()
+        assert written.tobytes() == given.T.tobytes()
+
+
+def test_what_the_caches_hold_stays_in_them() -> None:
+    kind = TensorType(F32, (1024, 64))
+    program = lower(Graph((kind,), (transpose(argument(0, kind), (1, 0)),)))
+    assert "!nontemporal" not in kernels.emit(program.kernels[0], schedule(program.kernels[0], X86_64_V4), X86_64_V4)

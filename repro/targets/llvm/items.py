@@ -11,7 +11,7 @@ from passes.phases import Phases, phases
 from passes.rename import rewritten
 from passes.row_reductions import row_elements
 from passes.squares import Crossing
-from passes.streams import far, streamed
+from passes.streams import crowded, far, streamed
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Axis, Expr, Load, Reduce, const
@@ -53,7 +53,7 @@ class Items:
         if self._by_rows():
             body.ahead = (self.grid.outer[-1], self._rows_ahead())
             body.writes_ahead = not self._near()
-        self.streamed = streamed(kernel, body.machine)
+        self.streamed = streamed(kernel, body.machine) or crowded(kernel, self.grid.across, body.machine)
         if self.grid.vector is not None and self.grid.across is None:
             body.far = far(kernel, [*self.grid.outer, *self.grid.inner, self.grid.vector], body.machine)
 

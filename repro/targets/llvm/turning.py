@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from passes.squares import Crossing
+from passes.squares import NARROW_BYTES, Crossing
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Load
+from repro.ir.types import I64
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.memory import FAR_BYTES
+from repro.targets.llvm.memory import FAR_BYTES, LINE_BYTES
 from repro.targets.llvm.packing import turned
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 
 NEAR = 64
 """Elements of an item along either axis."""
+MANY = 16
+"""Squares across, from which on one more of them costs less than vectors that cross lines."""
 
 
 class Squares:
@@ -33,9 +36,10 @@ class Squares:
 
     def emit(self, block: Val, row: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
         """`stores` writes the results in the lanes of a scope. Squares at the ends reach back over their neighbours."""
+        skipped = self._before_line(block, scope)
 
         def strip(at: Val, _: list[Val]) -> Sequence[Val]:
-            begin = scalars.least(self.f, at, integer(self.across.extent - self.side))
+            begin = scalars.least(self.f, self._behind(at, skipped), integer(self.across.extent - self.side))
 
             def square(at: Val, _: list[Val]) -> Sequence[Val]:
                 self._square(scalars.least(self.f, at, integer(self.along.extent - self.run)), begin, scope, stores)
@@ -44,12 +48,45 @@ class Squares:
             self._loop(block, self.along, self.run, square)
             return ()
 
-        self._loop(row, self.across, self.side, strip)
+        self._loop(row, self.across, self.side, strip, skipped)
 
-    def _loop(self, block: Val, axis: Axis, step: int, inside: Callable[[Val, list[Val]], Sequence[Val]]) -> None:
-        begin = self.f.scaled(block, NEAR)
-        end = scalars.least(self.f, self.f.add(begin, integer(NEAR)), integer(axis.extent))
-        self.f.loop(begin, end, step, (), inside)
+    def _loop(
+        self,
+        block: Val,
+        axis: Axis,
+        step: int,
+        inside: Callable[[Val, list[Val]], Sequence[Val]],
+        skipped: Val | None = None,
+    ) -> None:
+        """Through a block's steps; before the first block's, one more for what is skipped there."""
+        f, begin = self.f, self.f.scaled(block, NEAR)
+        end = scalars.least(f, f.add(begin, integer(NEAR)), integer(axis.extent))
+        if skipped is not None:
+            ahead = scalars.select(f, scalars.compare(f, "lt", integer(0), skipped), integer(-step), integer(0))
+            begin = scalars.select(f, scalars.compare(f, "lt", integer(0), block), begin, ahead)
+        f.loop(begin, end, step, (), inside)
+
+    def _before_line(self, block: Val, scope: Scope) -> Val | None:
+        """Elements across from the first on to one at a multiple of a square's width in memory, at run time; None where
+        it is another in each row, or not worth a strip more.
+
+        Where vectors cross lines each line is read for two of them, and rows that share a set of a cache push each
+        other's lines out in between.
+        """
+        f, load, size = self.f, self.loads[0], self.loads[0].dtype.bytes
+        apart = ix.coefficient(load.offset, self.along)
+        narrow = self.side * size <= NARROW_BYTES  # as buffers are aligned: such a vector crosses no line
+        if narrow or apart is None or apart * size % LINE_BYTES or self.across.extent < MANY * self.side:
+            return None
+        first = Scope(scope, {self.along: f.scaled(block, NEAR), self.across: integer(0)})
+        pointer = self.body.pointer(load.buffer, self.body.value(load.offset, first))
+        address = f.let(f"ptrtoint ptr {pointer.text} to i64", I64)
+        beyond = f.let(f"lshr i64 {address.text}, {size.bit_length() - 1}", I64)
+        before = f.let(f"sub i64 0, {beyond.text}", I64)
+        return f.let(f"and i64 {before.text}, {self.side - 1}", I64)
+
+    def _behind(self, at: Val, skipped: Val | None) -> Val:
+        return at if skipped is None else scalars.greatest(self.f, self.f.add(at, skipped), integer(0))
 
     def _square(self, first: Val, begin: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
         f = self.f
