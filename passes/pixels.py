@@ -99,8 +99,7 @@ def pixels(kernel: Kernel, most_rows: int) -> Pixels | None:
     written = next((terms[-n:] for n in (2, 1) if 1 <= math.prod(a.extent for a in terms[-n:]) <= WRITTEN_TAPS), None)
     if not terms or written is None:
         return None
-    padded = any(lane.axis in each.free for each in conjuncts(found.present))
-    if padded and lane.term is not None and lane.term is not terms[-1]:  # presence is worked out for the last taps
+    if lane.term is not None and lane.term is not terms[-1]:  # of the taps in the code, only the last go along a line
         return None
     *outside, line = (None, *found.rows[:-1])
     outer = tuple(axis for axis in outside if axis is not None)
