@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from repro.artifact import tensors
 from repro.artifact.loaded import LoadedArtifact
-from repro.errors import EXIT_MISMATCH, ReproError
+from repro.errors import ReproError
 from repro.training.checkpoint import Checkpoint
 
 
@@ -40,7 +40,6 @@ def check_origin(artifact: LoadedArtifact, checkpoint: Checkpoint) -> None:
             found=f"{checkpoint.path}: {document.graph}",
             expected=entry.graph if entry else f"an artifact with an entry '{document.entry}'",
             next="give the artifact that it was trained from, or a checkpoint of this one's training",
-            exit_code=EXIT_MISMATCH,
         )
 
 

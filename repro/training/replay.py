@@ -8,7 +8,7 @@ from pathlib import Path
 from repro.artifact.canonical import Json
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session
-from repro.errors import EXIT_MISMATCH, ReproError
+from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.training import checkpoint as checkpoints
 from repro.training import data, digests
@@ -110,6 +110,5 @@ def _start(artifact: LoadedArtifact, trace: Trace, side: Side, latest: int) -> t
             "the checkpoint is not of this trace",
             found=f"{read.path}: {read.document.state}",
             expected=f"{stated} at step {step} of {trace.path}",
-            exit_code=EXIT_MISMATCH,
         )
     return step, read.state

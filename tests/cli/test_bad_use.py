@@ -23,6 +23,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repro.build(
         MODEL, folder / "step.repro", bind={"N": 4}, loss="softmax_cross_entropy", targets=("cpu/x86-64-v3",)
     )  # fmt: skip
+    repro.build(MODEL, folder / "other.repro", bind={"N": 4}, loss="nll", targets=("cpu/x86-64-v3",))
     arrays = {"input": np.zeros((SAMPLES, 64), np.float32), "labels": np.arange(SAMPLES, dtype=np.int64) % 10}
     repro.write_npz(folder / "train.npz", arrays)
     for name, labels in {
@@ -90,10 +91,21 @@ def test_a_damaged_trace_is_a_mismatch_that_names_the_line(name: str, told: tupl
         assert part in error
 
 
-def test_a_checkpoint_of_another_model_says_what_to_give(trained: Path, mlp: Path, capsys):
-    words = ["run", mlp, "--inputs", MODEL.parent / "inputs.npz", "--outputs", trained / "o.npz"]
-    assert cli.main([*map(str, words), "--state", str(trained / "ck"), "--target", "reference"]) == EXIT_MISMATCH
-    assert "give the artifact that it was trained from" in capsys.readouterr().err
+@pytest.mark.parametrize(("words", "told"), [
+    ("run {other} --inputs inputs.npz --outputs o.npz --state ck", "give the artifact that it was trained from"),
+    ("export ck -o o.onnx --artifact {other}", "give the artifact that it was trained from"),
+    ("train step.repro --data train.npz --steps 3 --checkpoint ck --resume --seed 7", "into another folder"),
+    ("train other.repro --data train.npz --steps 3 --checkpoint ck --resume", "into another folder"),
+])  # fmt: skip
+def test_a_checkpoint_of_another_run_is_wrong_use_and_says_what_to_give(
+    words: str, told: str, trained: Path, mlp: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+):
+    shutil.copytree(trained, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    shutil.copy(MODEL.parent / "inputs.npz", "inputs.npz")
+    target = [] if words.startswith("export") else ["--target", "reference"]
+    assert cli.main([*words.format(other=mlp).split(), *target]) == EXIT_USAGE
+    assert told in capsys.readouterr().err
 
 
 def test_an_open_dimension_is_named_with_the_option_that_fixes_it(capsys):

@@ -13,7 +13,7 @@ import pytest
 
 import repro
 from repro import cli
-from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
+from repro.errors import EXIT_GOOD, EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.ir.types import Array
 from repro.ops.record import OPS
 from repro.targets import registry
@@ -74,6 +74,20 @@ def test_runs_of_another_seed_are_said_to_be_other_runs(train: Train):
     found = repro.bisect(train("left"), train("right", seed=3))
     assert found.step == 1
     assert "different runs (seed" in found.verdict[0]
+
+
+def test_a_checkpoint_of_another_run_is_wrong_use(
+    train: Train, flip: Callable[[int, str, int], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    artifact: Path, samples: Path,
+):  # fmt: skip
+    left = train("left")
+    train("other", seed=3, steps=2)
+    flip(4, "fc1.weight", 5)
+    right = train("right")
+    monkeypatch.undo()
+    with pytest.raises(ReproError, match="the checkpoint is not of this trace") as caught:
+        repro.bisect(left, right, artifact=artifact, data=samples, left_checkpoint=tmp_path / "other")
+    assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_states_that_were_not_digested_are_not_compared(train: Train, flip: Callable[[int, str, int], None]):
