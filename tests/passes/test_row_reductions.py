@@ -141,7 +141,18 @@ def test_rows_that_are_not_finite_keep_their_bits() -> None:
     assert_same_everywhere(row_reductions(pipeline.run(graph).program), [x], evaluate(graph, [x], ()))
 
 
-CHANNELS = [(4, 3, 8, 16), (8, 3, 32, 32), (2, 5, 4096), (5, 4, 7, 7), (3, 2, 3000), (70, 40), (300, 64), (1, 6, 64)]
+CHANNELS = [
+    (4, 3, 8, 16),
+    (32, 3, 4, 4),
+    (9, 3, 2, 12),
+    (8, 3, 32, 32),
+    (2, 5, 4096),
+    (5, 4, 7, 7),
+    (3, 2, 3000),
+    (70, 40),
+    (300, 64),
+    (1, 6, 64),
+]
 
 
 @pytest.mark.parametrize("shape", CHANNELS)

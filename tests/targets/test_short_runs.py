@@ -19,8 +19,12 @@ ROWS = 3
 ORDER = Lanes(32, 4096)
 SHAPES = {
     "within a leaf": (5, 49),
-    "shorter than the lanes": (40, short_runs.FEWEST),
-    "leaves end with runs": (600, 16),
+    "a part of the lanes": (40, short_runs.FEWEST),
+    "half of the lanes, and half a vector left": (601, 16),
+    "parts of runs": (61, 24),
+    "parts of longer runs": (90, 80),
+    "shorter than the lanes": (40, 9),
+    "leaves end with runs": (512, 20),
     "leaves end within runs": (90, 100),
     "longer than a leaf": (3, 5003),
     "several in a leaf, and a rest": (130, 63),

@@ -47,7 +47,7 @@ def _together(kernel: Kernel, chosen: Schedule, machine: Machine) -> int:
 @pytest.mark.parametrize("name", SHAPES)
 def test_sums_have_the_references_bits(name: str, threads: int, machine: Machine) -> None:
     graph = _graph(SHAPES[name])
-    program, far = lower(graph), replace(machine, l2_bytes=64)
+    program, far = lower(graph), replace(machine, l1_bytes=64)
     chosen = [schedule(kernel, far) for kernel in program.kernels]
     assert max(map(_together, program.kernels, chosen, [far] * len(chosen))) > 1
     given = np.random.default_rng(7).standard_normal(SHAPES[name]).astype(np.float32)
@@ -64,9 +64,9 @@ def test_sums_have_the_references_bits(name: str, threads: int, machine: Machine
     ((70, 7, 60), False, False),
     ((70, 7, 2048), False, False),
 ])  # fmt: skip
-def test_only_short_runs_that_come_from_afar(
+def test_only_short_runs_that_are_not_near(
     shape: tuple[int, ...], near: bool, together: bool, machine: Machine
 ) -> None:
     (kernel,) = lower(_graph(shape)).kernels
-    here = replace(machine, l2_bytes=1 << 30 if near else 64)
+    here = replace(machine, l1_bytes=1 << 30 if near else 64)
     assert (_together(kernel, Schedule(None, 1, 1), here) > 1) == together

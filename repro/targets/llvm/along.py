@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -13,6 +14,7 @@ from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.extremes import Extreme
 from repro.targets.llvm.memory import FAR_BYTES
 from repro.targets.llvm.scope import Scope
+from repro.targets.llvm.short_runs import FEWEST
 from repro.targets.llvm.terms import Terms
 from repro.targets.llvm.text import Val, integer
 
@@ -74,7 +76,7 @@ class Along(Terms):
         """Each lane adds its terms one after another."""
 
         def step(flat: Val, state: Sequence[Val], lanes: int) -> Sequence[Val]:
-            value = self.term(self.lane_scope(flat, lanes, None), lanes)
+            value = self.vector(flat, lanes)
             self.keep(flat, value)
             parts = (tables.lanes_of(self.f, value, first, width) for first in range(0, lanes, width))
             return [reduce(self.combine, parts, state[0])]
@@ -121,6 +123,13 @@ class Along(Terms):
             return self.combine(found, self.fold(self._rest(self.body.lanes, begin, end)))
 
         return Run(self.reduce, width * SIDE_BY_SIDE, extreme.start(self.identity(width)), step, finish)
+
+    def vector(self, flat: Val, lanes: int) -> Val:
+        """So many terms from a number on, a multiple of theirs; where they lie in shorter runs, a part from each."""
+        part = lanes if len(self.reduce.axes) == 1 else math.gcd(self.reduce.axes[-1].extent, lanes)
+        part = lanes if part < FEWEST else part
+        places = [self.f.add(flat, integer(first)) for first in range(0, lanes, part)]
+        return tables.joined(self.f, [self.term(self.lane_scope(place, part, None), part) for place in places])
 
     def side_by_side(self, flat: Val, width: int, count: int) -> list[Val]:
         """Vectors of terms that follow each other."""

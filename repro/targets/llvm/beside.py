@@ -15,6 +15,7 @@ from repro.ir.expressions import Axis, Expr, Lanes, Load, Order, Reduce, topolog
 from repro.ir.loops import Kernel
 from repro.ir.types import I64
 from repro.numerics.contract import LANES
+from repro.targets.llvm import short_runs
 from repro.targets.llvm.along import RUN_BYTES
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.grid import Grid
@@ -53,7 +54,8 @@ def _in_whole_runs(reduce: Reduce, grid: Grid) -> bool:
     order, count = reduce.order, math.prod(axis.extent for axis in reduce.axes)
     if not isinstance(order, Lanes) or order.lanes != LANES or order.leaf % LANES or reduce.present is not None:
         return False
-    return count > 0 and reduce.free == frozenset(grid.outer) and reduce.axes[-1].extent % LANES == 0
+    whole = count > 0 and count % LANES == 0 and not short_runs.pays(reduce, order)
+    return whole and reduce.free == frozenset(grid.outer)
 
 
 def _in_short_runs(reduce: Reduce, kernel: Kernel, grid: Grid, body: Body) -> bool:
@@ -64,7 +66,7 @@ def _in_short_runs(reduce: Reduce, kernel: Kernel, grid: Grid, body: Body) -> bo
         e.when is None
         and ix.coefficient(e.offset, along) == 1
         and ix.coefficient(e.offset, grid.outer[-1]) == run
-        and kernel.buffers[e.buffer].nbytes > body.machine.l2_bytes
+        and kernel.buffers[e.buffer].nbytes > body.machine.l1_bytes
         for e in loads
     )
     return bool(loads) and beside and len(reduce.axes) > 1 and run * reduce.dtype.bytes < RUN_BYTES
@@ -153,7 +155,7 @@ class Beside:
         width = self.order.lanes
 
         def step(flat: Val, state: list[Val]) -> Sequence[Val]:
-            terms = [each.term(each.lane_scope(flat, width, None), width) for each in self.each]
+            terms = [each.vector(flat, width) for each in self.each]
             return [each.combine(*pair) for each, *pair in zip(self.each, state, terms, strict=True)]
 
         start = [each.identity(width) for each in self.each]

@@ -1,11 +1,13 @@
-"""Leaves of a sum in lanes (rule 10) whose terms lie in runs that are no multiple of the order's lanes.
+"""Leaves of a sum in lanes (rule 10) whose terms lie in runs that have few of the order's lanes in common with these.
 
-Lanes that go over the end of a run would be gathered. So each run is read from its own beginning, and the lanes' sums
-are turned behind it: where a run begins, lane 0 of the vector has the order's lane of its first term.
+Lanes that go over the end of a run would be gathered, or put together of parts that end with it (`Along.vector`); too
+short ones take longer than this: each run is read from its own beginning, and the lanes' sums are turned behind it, so
+that where a run begins, lane 0 of the vector has the order's lane of its first term.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from repro.ir.expressions import Lanes, Reduce
@@ -16,13 +18,13 @@ from repro.targets.llvm.terms import Terms
 from repro.targets.llvm.text import Val, element, integer
 
 FEWEST = 8
-"""Terms of a run, at least: one takes about as long as so many that are gathered."""
+"""Terms of a run, or of a part of one, at least: one takes about as long as so many that are gathered."""
 
 
 def pays(reduction: Reduce, order: Lanes) -> bool:
     """Whether vectors of the order's lanes would go over the ends of runs."""
     run = reduction.axes[-1].extent
-    return len(reduction.axes) > 1 and run >= FEWEST and run % order.lanes > 0
+    return len(reduction.axes) > 1 and run >= FEWEST and math.gcd(run, order.lanes) < FEWEST
 
 
 class ShortRuns:
