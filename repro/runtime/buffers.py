@@ -16,6 +16,8 @@ from repro.ir.types import Array, DType
 ALIGNMENT = 64
 PROMISED = 16
 """Bytes that code may take every buffer to be aligned to; those that it writes are aligned to the whole of it."""
+KEPT = 2
+"""Memories of each output: a loop holds what its last run gave until it has what the next one gives."""
 _ALONE = (np.empty(0),)
 UNSHARED = sys.getrefcount(_ALONE[0])
 """What this interpreter counts for an array that one tuple holds: every view of an array is one more."""
@@ -51,8 +53,8 @@ class Buffers:
         self.addresses = np.zeros(max(len(program.buffers), 1), np.uint64)
         self._arena = aligned(program.arena_bytes)
         self._arrays: dict[int, Array] = {}
-        self._memory: dict[int, tuple[Array, slice, int]] = {}
-        """What the last run's outputs are views of, which elements they are, and the address of the first."""
+        self._memory: dict[int, list[tuple[Array, slice, int]]] = {}
+        """What the last runs' outputs are views of, which elements they are, and the address of the first."""
         self._numbers: dict[tuple[str, int], int] = {}
         for number, buffer in enumerate(program.buffers):
             if buffer.role == TEMPORARY:
@@ -129,15 +131,19 @@ class Buffers:
             self._fresh(number)[:] = value.reshape(-1)
 
     def fresh_outputs(self) -> list[Array]:
-        """Arrays for the outputs of the next run, which fills them: those of the last one where nobody holds them any
+        """Arrays for the outputs of the next run, which fills them: those of one before where nobody holds them any
         more, since memory that is given back and asked for again costs about as much as filling it."""
         return [self._output(number) for number in self._outputs]
 
     def _output(self, number: int) -> Array:
-        found = self._memory.get(number)
-        if found is None or sys.getrefcount(found[0]) > UNSHARED:
+        kept = self._memory.setdefault(number, [])
+        for found in kept:
+            if sys.getrefcount(found[0]) <= UNSHARED:
+                break
+        else:
             buffer = self.program.buffers[number]
-            found = self._memory[number] = _from_line(buffer.elements, buffer.dtype)
+            found = _from_line(buffer.elements, buffer.dtype)
+            self._memory[number] = [found, *kept[: KEPT - 1]]
         memory, elements, address = found
         return self._place(number, memory[elements], address)
 

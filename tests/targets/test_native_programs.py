@@ -213,6 +213,16 @@ def test_outputs_are_the_callers_as_long_as_anyone_holds_a_view_of_them(machine)
     third = runner.run([np.full(40, 2, np.float32)])[0]
     assert third.ctypes.data == place, "memory that nobody holds is used again"
     assert (first == 1).all() and (third == 3).all()
+    del third
+    held, places = None, list[int]()
+    for number in range(6):
+        held = runner.run([np.full(40, number, np.float32)])[0]
+        places.append(held.ctypes.data)
+        assert (held == number + 1).all()
+    assert places[2:] == places[:2] * 2 and places[0] != places[1], "a loop that holds one output goes between two"
+    every = [runner.run([np.full(40, number, np.float32)])[0] for number in range(5)]
+    assert [set(each.tolist()) for each in every] == [{number + 1.0} for number in range(5)]
+    assert (first == 1).all() and (held == 6).all()
     runner.close()
 
 
