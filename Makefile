@@ -16,7 +16,7 @@ PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 .PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles prove-conversions bless cross-host avx512 lock wheel gpu-wheels clean
 
 help: ## the list of commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 19
 
 $(STAMP): requirements.lock requirements-models.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found; name one: make PYTHON=/path/to/python3.11"; exit 2; }

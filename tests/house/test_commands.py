@@ -1,8 +1,9 @@
-"""Every command ends in one place: `repro.ending`."""
+"""Every command ends in one place, `repro.ending`, and `make help` knows every command of make."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,3 +28,9 @@ def test_commands_end_in_one_place() -> None:
     run = {name: statement for name, statement in found.items() if statement is not None}
     assert len(run) > 20
     assert {name for name, statement in run.items() if not statement.startswith("ending.run(")} == ELSEWHERE
+
+
+def test_make_help_lists_every_command() -> None:
+    (phony,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:"))
+    told = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert {line.split()[0] for line in told.splitlines()} == set(phony.split()[1:])
