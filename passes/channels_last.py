@@ -34,12 +34,14 @@ READS = 2
 
 
 def channels_last(program: Program, lanes: int) -> Program:
-    """The program with such calls cut, for vectors of so many lanes; itself where there are none."""
+    """The program with such calls cut, for vectors of so many lanes; itself where there are none, or no memory for the
+    copies."""
     made = _ChannelsLast(program, lanes)
     steps = made.sequence(program.steps)
     if steps == program.steps:
         return program
-    return with_steps(program, steps, made.kernels, made.buffers)
+    found = with_steps(program, steps, made.kernels, made.buffers)
+    return found if program.most_bytes is None or found.arena_bytes <= program.most_bytes else program
 
 
 class _ChannelsLast:

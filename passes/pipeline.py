@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from passes import checks, prepare, sharing
 from passes.in_place import in_place
@@ -71,7 +71,9 @@ class ProgramPass:
 
 
 def _recompute(program: Program, wanted: Wanted) -> Program:
-    return program if wanted.memory_budget is None else recompute(program, wanted.memory_budget)
+    """What is made of the program later keeps to the budget as well."""
+    budget = wanted.memory_budget
+    return program if budget is None else replace(recompute(program, budget), most_bytes=budget)
 
 
 PROGRAM_PASSES: tuple[ProgramPass, ...] = (
