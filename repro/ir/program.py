@@ -114,8 +114,8 @@ Step = Call | CountedLoop | While | Branch | RowBlocks | Commit
 @dataclass(frozen=True, eq=False)
 class Program:
     """Kernels by first use, buffers, steps. `arena_bytes` holds all temporaries (64-byte aligned), `local_bytes` what
-    is local to a thread. `once` fills the prepared buffers, from parameters that no run changes and constants. `most_bytes`
-    of temporaries were asked for; None: as many as are of use."""
+    is local to a thread. `once` fills the prepared buffers, from parameters that no run changes and constants.
+    `most_bytes` of temporaries were asked for; None: as many as are of use."""
 
     kernels: tuple[Kernel, ...]
     buffers: tuple[Buffer, ...]

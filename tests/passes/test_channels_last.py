@@ -22,7 +22,7 @@ from repro.ir.expressions import Expr, Load, apply, load, topological
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, Buffer, Call, CountedLoop, Program, RowBlocks, walk
-from repro.ir.types import F16, F32, F64, I64, Array, DType, TensorType
+from repro.ir.types import F16, F32, F64, I64, Array, DType, TensorType, to_storage
 from repro.ops import add, broadcast, convert_to, elementwise, loop, transpose
 from repro.ops.record import evaluate
 from repro.targets.cpu.target import FAMILY
