@@ -71,9 +71,7 @@ class ProgramPass:
 
 
 def _recompute(program: Program, wanted: Wanted) -> Program:
-    """What is made of the program later keeps to the budget as well."""
-    budget = wanted.memory_budget
-    return program if budget is None else replace(recompute(program, budget), most_bytes=budget)
+    return program if wanted.memory_budget is None else recompute(program, wanted.memory_budget)
 
 
 PROGRAM_PASSES: tuple[ProgramPass, ...] = (
@@ -127,7 +125,7 @@ Maker = Callable[[Graph, Wanted], Made]
 
 def make(graph: Graph, wanted: Wanted) -> Made:
     """The program of a graph that all graph passes have gone over: its content alone, with what is wanted, decides."""
-    program = lower(graph)
+    program = replace(lower(graph), most_bytes=wanted.memory_budget)
     steps = [Step("lower", graph.digest.hex(), program.digest)]
     for program_pass in PROGRAM_PASSES:
         before, program = program, program_pass.run(program, wanted)
