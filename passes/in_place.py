@@ -223,7 +223,7 @@ def _rebuilt(program: Program, draft: _Draft, gone: set[int], steps: Sequence[St
     kernels, used = by_first_use(draft.kernels, steps)
     final = tuple(renamed(step, names, used) for step in steps)
     planned, arena = plan(tuple(buffers), final)
-    return Program(kernels, planned, program.constants, final, arena)
+    return replace(program, kernels=kernels, buffers=planned, steps=final, arena_bytes=arena)
 
 
 def _any_row(rows: int) -> Kernel:

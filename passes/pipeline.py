@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from passes import checks, prepare, sharing
 from passes.in_place import in_place
@@ -125,7 +125,7 @@ Maker = Callable[[Graph, Wanted], Made]
 
 def make(graph: Graph, wanted: Wanted) -> Made:
     """The program of a graph that all graph passes have gone over: its content alone, with what is wanted, decides."""
-    program = lower(graph)
+    program = replace(lower(graph), most_bytes=wanted.memory_budget)
     steps = [Step("lower", graph.digest.hex(), program.digest)]
     for program_pass in PROGRAM_PASSES:
         before, program = program, program_pass.run(program, wanted)

@@ -99,7 +99,7 @@ def scale(index: Expr, factor: int) -> Expr:
 
 
 def bounds(index: Expr) -> tuple[int, int]:
-    """Least and greatest value, inclusive; a loaded index is unbounded."""
+    """Least and greatest value, inclusive; a loaded index is unbounded, but where it is clamped."""
     if isinstance(index, Axis | Scalar):
         return 0, index.extent - 1
     if isinstance(index, IndexOp):
@@ -115,7 +115,12 @@ def bounds(index: Expr) -> tuple[int, int]:
             ends = [end * coefficient for end in bounds(atom)]
             low, high = low + min(ends), high + max(ends)
         return low, high
-    return _UNBOUNDED
+    match index:
+        case Apply(op=("min" | "max") as op, children=(inner, Const() as end)):
+            nearer = min if op == "min" else max
+            return nearer(bounds(inner)[0], bounds(end)[0]), nearer(bounds(inner)[1], bounds(end)[1])
+        case _:
+            return _UNBOUNDED
 
 
 def bounds_where(index: Expr, condition: Expr | None) -> tuple[int, int]:
@@ -154,7 +159,7 @@ def _factor(index: Expr, part: Expr) -> int:
     return 0
 
 
-def _split(index: Expr, divisor: int) -> tuple[Expr, Expr]:
+def split(index: Expr, divisor: int) -> tuple[Expr, Expr]:
     """index == multiple * divisor + rest, with the rest holding what is not divisible."""
     constant, terms = _parts(index)
     whole = [(atom, k // divisor) for atom, k in terms if k % divisor == 0]
@@ -166,7 +171,7 @@ def _coarse(index: Expr, divisor: int) -> tuple[int, Expr, Expr] | None:
     """index == g * x + r with 0 <= r < g and g, above 1, a divisor of the divisor; the largest such g."""
     _, terms = _parts(index)
     for g in sorted({math.gcd(divisor, k) for _, k in terms} - {1}, reverse=True):
-        multiple, rest = _split(index, g)
+        multiple, rest = split(index, g)
         low, high = bounds(rest)
         if 0 <= low and high < g:
             return g, multiple, rest
@@ -176,7 +181,7 @@ def _coarse(index: Expr, divisor: int) -> tuple[int, Expr, Expr] | None:
 def floordiv(index: Expr, divisor: int) -> Expr:
     if divisor == 1:
         return index
-    multiple, rest = _split(index, divisor)
+    multiple, rest = split(index, divisor)
     low, high = bounds(rest)
     if low // divisor == high // divisor:
         return add(multiple, number(low // divisor))
@@ -192,7 +197,7 @@ def floordiv(index: Expr, divisor: int) -> Expr:
 def mod(index: Expr, divisor: int) -> Expr:
     if divisor == 1:
         return number(0)
-    _, rest = _split(index, divisor)
+    _, rest = split(index, divisor)
     low, high = bounds(rest)
     if low // divisor == high // divisor:
         return add(rest, number(-(low // divisor) * divisor))

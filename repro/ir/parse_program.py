@@ -22,20 +22,22 @@ def parse_program(text: str, kernel: Callable[[str], Kernel], constant: Callable
         number, line = next(lines)
         word, *sizes, brace = line.split()
         named = dict(size.split("=", 1) for size in sizes)
-        if word != "program" or brace != "{" or not {"arena"} <= set(named) <= {"arena", "local"}:
+        if word != "program" or brace != "{" or not {"arena"} <= set(named) <= {"arena", "local", "most"}:
             raise ValueError("not a program")
         parser.arena, parser.local = int(named["arena"]), int(named.get("local", 0))
+        parser.most = int(named["most"]) if "most" in named else None
         steps = parser.steps(lines)
     except (KeyError, IndexError, ValueError, StopIteration) as error:
         raise ValueError(f"a program's text does not parse near line {number}: {line!r}: {error}") from error
     kernels, buffers, constants = tuple(parser.kernels), tuple(parser.buffers), tuple(parser.constants)
-    return Program(kernels, buffers, constants, steps, parser.arena, parser.local, parser.once)
+    return Program(kernels, buffers, constants, steps, parser.arena, parser.local, parser.once, parser.most)
 
 
 class _Parser:
     def __init__(self, kernel: Callable[[str], Kernel], constant: Callable[[str], bytes]) -> None:
         self.kernel, self.constant = kernel, constant
         self.arena = self.local = 0
+        self.most: int | None = None
         self.kernels: list[Kernel] = []
         self.constants: list[bytes] = []
         self.buffers: list[Buffer] = []

@@ -114,7 +114,8 @@ Step = Call | CountedLoop | While | Branch | RowBlocks | Commit
 @dataclass(frozen=True, eq=False)
 class Program:
     """Kernels by first use, buffers, steps. `arena_bytes` holds all temporaries (64-byte aligned), `local_bytes` what
-    is local to a thread. `once` fills the prepared buffers, from parameters that no run changes and constants."""
+    is local to a thread. `once` fills the prepared buffers, from parameters that no run changes and constants.
+    `most_bytes` of temporaries were asked for; None: as many as are of use."""
 
     kernels: tuple[Kernel, ...]
     buffers: tuple[Buffer, ...]
@@ -123,6 +124,7 @@ class Program:
     arena_bytes: int
     local_bytes: int = 0
     once: tuple[Call, ...] = ()
+    most_bytes: int | None = None
 
     @cached_property
     def written(self) -> frozenset[int]:
@@ -164,7 +166,8 @@ def written(kernels: Sequence[Kernel], step: Step) -> Iterator[int]:
 
 def _print(program: Program) -> Iterator[str]:
     local = f" local={program.local_bytes}" if program.local_bytes else ""
-    yield f"program arena={program.arena_bytes}{local} {{"
+    most = "" if program.most_bytes is None else f" most={program.most_bytes}"
+    yield f"program arena={program.arena_bytes}{local}{most} {{"
     for number, kernel in enumerate(program.kernels):
         yield f"  kernel k{number}: sha256:{kernel.digest}"
     for number, data in enumerate(program.constants):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -64,7 +65,14 @@ def test_text_reads_back() -> None:
     again = parse_program(PROGRAM.text, kernel, constant)
     assert again.text == PROGRAM.text
     assert (again.steps, again.buffers, again.kernels) == (PROGRAM.steps, PROGRAM.buffers, PROGRAM.kernels)
-    assert (again.constants, again.arena_bytes, again.local_bytes) == ((b"constant",), 128, 64)
+    assert (again.constants, again.arena_bytes, again.local_bytes, again.most_bytes) == ((b"constant",), 128, 64, None)
+
+
+def test_the_memory_that_was_asked_for_reads_back() -> None:
+    asked = replace(PROGRAM, most_bytes=0)
+    again = parse_program(asked.text, kernel, constant)
+    assert (again.most_bytes, again.digest) == (0, asked.digest)
+    assert asked.digest != PROGRAM.digest
 
 
 @pytest.mark.parametrize("line", range(len(PROGRAM.text.splitlines())))

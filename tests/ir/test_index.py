@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro.ir import index as ix
-from repro.ir.expressions import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp
+from repro.ir.expressions import FALSE, TRUE, Affine, Axis, Const, Expr, IndexOp, apply, load
+from repro.ir.types import I64
 
 
 def value(expr: Expr, at: dict[Axis, int]) -> int:
@@ -87,6 +88,13 @@ def test_padding_keeps_a_row_in_its_own_places() -> None:
     assert ix.bounds(offset) == (-1, 8 * 14 + 13)
     assert ix.bounds_where(offset, ix.inside(place, 14)) == (0, 8 * 14 + 13)
     assert ix.bounds_where(offset, None) == ix.bounds(offset)
+
+
+def test_a_loaded_index_is_bounded_where_it_is_clamped() -> None:
+    read = load(I64, 0, ix.axis(0, 9))
+    assert ix.bounds(apply("min", apply("max", read, ix.number(-2)), ix.number(5))) == (-2, 5)
+    assert ix.bounds(apply("max", apply("min", ix.axis(0, 9), ix.number(5)), ix.number(2))) == (2, 5)
+    assert ix.bounds(ix.add(ix.scale(apply("min", read, ix.number(5)), -3), ix.number(1)))[0] == -14
 
 
 @given(indices(), st.integers(-10, 40), st.sampled_from(["lt", "ge", "eq"]))

@@ -217,6 +217,25 @@ def _sampled_torch(x: Any, grid: Any) -> Any:
     return f.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
+def _deformed(net: Network, x: str, w: str, offset: str) -> str:
+    return net.node("DeformConv", x, w, offset, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+
+
+def _deformed_torch(x: Any, w: Any, offset: Any) -> Any:
+    """The taps of all pixels as one picture, 9 times as high."""
+    import torch
+    import torch.nn.functional as f
+
+    size = x.shape[-1]
+    pixels, taps = torch.arange(size, dtype=x.dtype), torch.arange(3, dtype=x.dtype) - 1
+    moves = offset.reshape(9, 2, size, size)
+    rows = moves[:, 0] + pixels.reshape(1, -1, 1) + taps.repeat_interleave(3).reshape(-1, 1, 1)
+    columns = moves[:, 1] + pixels + taps.repeat(3).reshape(-1, 1, 1)
+    grid = torch.stack((columns, rows), -1).reshape(1, 9 * size, size, 2) * (2 / (size - 1)) - 1
+    found = f.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=True)
+    return (w.reshape(len(w), -1) @ found.reshape(-1, size * size)).reshape(1, -1, size, size)
+
+
 POOLINGS = (
     operation("pool/max3x3s2", f"{_PICTURE}", {"x": _PICTURE}, simple("MaxPool", **_POOL), _pool("max")),
     operation(
@@ -232,6 +251,10 @@ POOLINGS = (
     operation(
         "grid_sample", "(8, 64, 56, 56) at as many places", {"x": _HALF, "grid": (8, 56, 56, 2)},
         simple("GridSample", mode="linear"), _sampled_torch,
+    ),
+    operation(
+        "deform_conv", "64 filters of 3 x 3 over (1, 64, 32, 32)",
+        {"x": (1, 64, 32, 32), "w": (64, 64, 3, 3), "offset": (1, 18, 32, 32)}, _deformed, _deformed_torch,
     ),
 )  # fmt: skip
 

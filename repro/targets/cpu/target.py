@@ -8,6 +8,7 @@ from functools import lru_cache
 from passes import legality
 from passes import variants as tuning
 from passes.at_load import at_load
+from passes.channels_last import channels_last
 from passes.earlier import earlier
 from passes.fused_updates import fused_updates
 from passes.joined_elements import joined_elements
@@ -60,7 +61,7 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
 @lru_cache(maxsize=8)
 def _shaped(program: Program, limits: Limits, lanes: int) -> Program:
     """Machines of equal caches and vectors shape a program alike. Windows are cut if what they leave stays near."""
-    updated = leaves(fused_updates(program))
+    updated = leaves(fused_updates(channels_last(program, lanes)))
     cut = separable(updated, lanes)
     found = _blocked(cut, limits)
     near = found.arena_bytes <= program.arena_bytes + limits.near_bytes
