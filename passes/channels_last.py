@@ -31,7 +31,8 @@ WORTH = 1 << 16
 """Elements read at computed places from which on two calls more are worth it."""
 READS = 1
 """How often as many as are copied: of the picture and, where channels are not last in them, of the outputs. Sampling a
-picture of 64 channels of 56 x 56 took a Zen 5 0.58 of the time at 2.0, 0.65 at 1.3, 0.83 at 0.5 (one element each)."""
+picture of 64 channels of 56 x 56 took a busy Zen 5 0.65 of the time at 2.0, 0.65 at 1.3, 0.56 at 0.8, and 0.83 at 0.5
+(tenth percentiles); larger pictures, which come from memory, were not measured."""
 
 
 def channels_last(program: Program, lanes: int) -> Program:
