@@ -129,7 +129,7 @@ def test_a_padded_weight_gradient_of_a_column_of_taps(columns: int) -> None:
 
 @pytest.mark.parametrize("columns", [2, 4])
 def test_a_dilated_convolution_over_the_whole_width(columns: int) -> None:
-    """Its outputs have no axis along lines; the taps under an output are not the last, those across the width are."""
+    """Its vectors run across the lines of its picture, and so do taps that are not the last: those along lines are."""
     kinds = [TensorType(F32, (1, 1, 33, columns)), TensorType(F32, (2, 1, 5, columns))]
     inputs = [np.random.default_rng(n).standard_normal(kind.shape).astype(np.float32) for n, kind in enumerate(kinds)]
     graph_bits(kinds, lambda x, w: convolution(x, w, (25, 1), (1, 1), (2, 1), (0, 0), (1, 1), 1), inputs)
