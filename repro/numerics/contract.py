@@ -6,7 +6,7 @@ from repro.ir.expressions import Chain, Exact, Lanes, Order, Sequential
 from repro.ir.types import DType
 
 CONTRACT_VERSION = 1
-"""Part of an artifact's identity: a change of any rule is a new version."""
+"""Part of an artifact's identity: from the first release on, a change of any rule is a new version."""
 
 PANEL = 512
 """Terms of one fma chain of a contraction (rule 7)."""
