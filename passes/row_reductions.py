@@ -51,7 +51,7 @@ class _RowReductions:
             if then is None:
                 continue
             rows, place = _rows_of(then), position
-            for before in sorted({place for buffer in rows for place in reading[buffer]}, reverse=True):
+            for before in sorted({at for buffer in rows for at in reading[buffer]}, reverse=True):
                 first = self._reducing(made[before])
                 behind = (touching[at] for at in range(before + 1, position) if made[at] is not None)
                 if first is None or any(each.before(touching[position]) for each in behind):
