@@ -16,13 +16,13 @@ from passes.calls import Called, call_of, called
 from passes.collapse import collapse
 from passes.plan import with_steps
 from passes.rename import rewritten
-from passes.sequences import bodies, with_bodies
+from passes.sequences import with_calls
 from repro.ir import contraction
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Axis, Expr, Load, load, topological
 from repro.ir.loops import Store
-from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, RowBlocks, Step
+from repro.ir.program import TEMPORARY, Buffer, Call, Program, Step
 from repro.ir.types import BOOL
 from repro.ir.work import iterations
 from repro.ops.record import Nest
@@ -39,7 +39,7 @@ def channels_last(program: Program, lanes: int) -> Program:
     """The program with such calls cut, for vectors of so many lanes; itself where there are none, or no memory for the
     copies."""
     made = _ChannelsLast(program, lanes)
-    steps = made.sequence(program.steps)
+    steps = with_calls(program.steps, made.call)
     if steps == program.steps:
         return program
     found = with_steps(program, steps, made.kernels, made.buffers)
@@ -49,16 +49,6 @@ def channels_last(program: Program, lanes: int) -> Program:
 class _ChannelsLast:
     def __init__(self, program: Program, lanes: int) -> None:
         self.kernels, self.buffers, self.lanes = list(program.kernels), list(program.buffers), lanes
-
-    def sequence(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        return tuple(made for step in steps for made in self.step(step))
-
-    def step(self, step: Step) -> Sequence[Step]:
-        if isinstance(step, Call):
-            return self.call(step)
-        if isinstance(step, Commit | RowBlocks):
-            return (step,)
-        return (with_bodies(step, [self.sequence(body) for body, _ in bodies(step)]),)
 
     def call(self, step: Call) -> Sequence[Step]:
         kernel = self.kernels[step.kernel]

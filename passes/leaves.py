@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from passes.calls import Called, call_of, called
 from passes.plan import with_steps
 from passes.rename import rewritten
-from passes.sequences import bodies, with_bodies
+from passes.sequences import with_calls
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Load, Reduce, load, reduce, topological
 from repro.ir.loops import Store
-from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, RowBlocks, Step
+from repro.ir.program import TEMPORARY, Buffer, Call, Program, Step
 
 FEW_ROWS, FEW_COLUMNS = 8, 256
 """Outputs of a sum up to which they are too few to be shared out; columns, which are swept many at a time."""
@@ -32,7 +32,7 @@ RUN = 4096
 def leaves(program: Program) -> Program:
     """The program with such sums cut; itself where there are none."""
     made = _Leaves(program)
-    steps = made.sequence(program.steps)
+    steps = with_calls(program.steps, made.call)
     if steps == program.steps:
         return program
     return with_steps(program, steps, made.kernels, made.buffers)
@@ -41,16 +41,6 @@ def leaves(program: Program) -> Program:
 class _Leaves:
     def __init__(self, program: Program) -> None:
         self.kernels, self.buffers = list(program.kernels), list(program.buffers)
-
-    def sequence(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        return tuple(made for step in steps for made in self.step(step))
-
-    def step(self, step: Step) -> Sequence[Step]:
-        if isinstance(step, Call):
-            return self.call(step)
-        if isinstance(step, Commit | RowBlocks):  # what is short, or near, as it is
-            return (step,)
-        return (with_bodies(step, [self.sequence(body) for body, _ in bodies(step)]),)
 
     def call(self, step: Call) -> Sequence[Step]:
         kernel = self.kernels[step.kernel]

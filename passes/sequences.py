@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from repro.ir.loops import Kernel
@@ -55,6 +55,20 @@ def with_bodies(step: Step, inner: Sequence[tuple[Step, ...]]) -> Step:
             return replace(step, body=tuple(each for each in inner[0] if isinstance(each, Call)))
         case Branch():
             return Branch(step.condition, *inner)
+
+
+def with_calls(steps: tuple[Step, ...], made: Callable[[Call], Sequence[Step]]) -> tuple[Step, ...]:
+    """The steps with others in place of each call; commits and blocks of rows, which are short or near, as they are."""
+    found: list[Step] = []
+    for step in steps:
+        match step:
+            case Call():
+                found += made(step)
+            case Commit() | RowBlocks():
+                found.append(step)
+            case _:
+                found.append(with_bodies(step, [with_calls(body, made) for body, _ in bodies(step)]))
+    return tuple(found)
 
 
 def touched(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
