@@ -3,7 +3,7 @@
 The first tile that reads a line's terms may find them not yet packed: where they lie side by side in memory, it takes
 them from there, asks for the next tile's, which lie on the same page, and leaves a copy for the tiles that follow.
 Packing is then a load and a store beside the many multiplications of a term, not a pass of its own that waits for
-memory.
+memory. A tile of few rows has no such time, and shares a line with its neighbours: it asks for its own later terms.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from repro.ir.expressions import Load
 from repro.targets.llvm import scalars
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.packing import Packing
-from repro.targets.llvm.text import Val, element, integer
+from repro.targets.llvm.text import Val, integer
 
 AHEAD = 1024
 """Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
+
+TERMS_AHEAD = 16
+"""Terms between those that a tile of few rows reads and those that it asks for: the third-level cache answers in about
+as long as that many take."""
 
 FEW_TILES = 4
 """Tiles of columns for which rows are read in place, however far apart their terms lie: a copy costs more than it
@@ -33,8 +36,8 @@ Using = Callable[[list[Val]], Sequence[Val]]
 @dataclass(frozen=True)
 class Side:
     """The terms of a tile's rows or columns: where the first lies, elements between neighbours and between terms;
-    elements to the next tile's, which are asked for (0: they are not); and where a copy goes, neighbours side by side:
-    an address, and elements between terms."""
+    elements to those that are asked for, the next tile's or later ones (0: none are); and where a copy goes, neighbours
+    side by side: an address, and elements between terms."""
 
     first: str
     apart: int
@@ -74,10 +77,11 @@ class Chains(Packing):
         packed = Side(a, *shape.row_strides)
         if not shape.rows_in_memory:
             return by_columns(packed)
-        place = self.in_place(0, row, start)
+        place, later = self.in_place(0, row, start), not shape.many_rows and shape.panels > 1
+        following = TERMS_AHEAD * shape.rows_in_memory if later else rows
         if shape.padded_columns <= FEW_TILES * shape.columns_per_tile:
-            return by_columns(Side(place, 1, shape.rows_in_memory, rows))
-        found = Side(place, 1, shape.rows_in_memory, rows, (a, shape.row_strides[1]))
+            return by_columns(Side(place, 1, shape.rows_in_memory, following))
+        found = Side(place, 1, shape.rows_in_memory, following, (a, shape.row_strides[1]))
         first = scalars.compare(f, "eq", column, integer(0))
         return f.either(first, lambda: by_columns(found), lambda: by_columns(packed))
 
@@ -119,7 +123,7 @@ class Chains(Packing):
         elif self.shape.in_order:  # where terms follow each other in memory, the next tile's begin where this one's end
             self._ask(b.first, line, AHEAD // self.dtype.bytes)
         for row in (0, rows - 1) if a.following else ():
-            self._ask_line(a.first, f.add(first, integer(a.following + row)))
+            self.ask_line(a.first, f.add(first, integer(a.following + row)))
         if b.copy is not None:
             for v, value in enumerate(columns):
                 self.write(b.copy[0], f.add(f.scaled(at, b.copy[1]), integer(v * width)), value)
@@ -145,17 +149,4 @@ class Chains(Packing):
     def _ask(self, b: str, line: Val, ahead: int) -> None:
         """Ask for the columns of a later term, so many elements ahead."""
         for start in range(0, self.shape.columns_per_tile, max(1, LINE_BYTES // self.dtype.bytes)):
-            self._ask_line(b, self.f.add(line, integer(ahead + start)))
-
-    def _ask_line(self, first: str, place: Val) -> None:
-        """Ask for the line of an element, which may lie anywhere."""
-        address = self.f.let(f"getelementptr {element(self.dtype)}, ptr {first}, {place.typed}", place.dtype)
-        arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
-        self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
-
-    def in_place(self, side: int, line: Val, start: Val) -> str:
-        """Where an operand's own element of a row (side 0) or column lies."""
-        term = self.contraction.terms[side]
-        assert isinstance(term, Load)
-        offset = self.body.value(term.offset, self.at_term(self.at_line(side, line), start))
-        return self.body.pointer(term.buffer, offset).text
+            self.ask_line(b, self.f.add(line, integer(ahead + start)))

@@ -18,10 +18,12 @@ from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.scope import Scope
-from repro.targets.llvm.text import Function, Val, integer
+from repro.targets.llvm.text import Function, Val, element, integer
 
 FEWEST = 4
 """Elements side by side that are worth squares of their own."""
+TERMS_AHEAD = 8
+"""Terms between those of columns that are copied from end to end and those that are asked for, each on another page."""
 MOST_TAPS = 25
 """Terms of a unit that are written out in code: up to those of a window of 5 by 5."""
 
@@ -85,11 +87,27 @@ class Packing(Block):
     def _worth_asking(self, loads: Sequence[Load]) -> bool:
         """Whether rows that are read in place come from beyond the second-level cache, and the nearest one has room for
         a tile's and those of the next: not in few of its sets."""
-        machine, held = self.body.machine, [self.kernel.buffers[load.buffer] for load in loads]
-        far = any(each.elements * each.dtype.bytes > machine.l2_bytes for each in held)
-        apart = (self.shape.rows_direct or 0) * self.dtype.bytes
+        machine, apart = self.body.machine, (self.shape.rows_direct or 0) * self.dtype.bytes
         room = 2 * self.tile.rows * self.shape.panel * self.dtype.bytes <= machine.l1_bytes
-        return far and room and apart % machine.l1_set_bytes != 0
+        return self._far(loads) and room and apart % machine.l1_set_bytes != 0
+
+    def _far(self, loads: Sequence[Load]) -> bool:
+        """Whether something that is read may come from beyond the second-level cache."""
+        held = (self.kernel.buffers[load.buffer] for load in loads)
+        return any(each.elements * each.dtype.bytes > self.body.machine.l2_bytes for each in held)
+
+    def ask_line(self, first: str, place: Val) -> None:
+        """Ask for the line of an element, which may lie anywhere."""
+        address = self.f.let(f"getelementptr {element(self.dtype)}, ptr {first}, {place.typed}", place.dtype)
+        arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
+        self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
+
+    def in_place(self, side: int, line: Val, start: Val) -> str:
+        """Where an operand's own element of a row (side 0) or column lies."""
+        term = self.contraction.terms[side]
+        assert isinstance(term, Load)
+        offset = self.body.value(term.offset, self.at_term(self.at_line(side, line), start))
+        return self.body.pointer(term.buffer, offset).text
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
@@ -183,10 +201,23 @@ class Packing(Block):
         if len(self.contraction.columns) > 1 or self.contraction.absent_in == 1:
             return self._columns_of_terms(start, size, finite)
         f, width = self.f, self.shape.width
+        load = self.contraction.terms[1]
+        asks = isinstance(load, Load) and self.shape.columns_in_memory > 0 and self._far([load])
+
+        def ask(term: Val) -> None:
+            line = self.in_place(1, integer(0), f.add(start, f.add(term, integer(TERMS_AHEAD))))
+
+            def of_line(at: Val, _: list[Val]) -> Sequence[Val]:
+                self.ask_line(line, at)
+                return ()
+
+            f.loop(integer(0), self.columns, max(1, LINE_BYTES // self.dtype.bytes), (), of_line)
 
         def term(number: Val, state: list[Val]) -> Sequence[Val]:
             scope = self.at_term(self.scope, f.add(start, number))
             self.body.hoist(self.reduce.children, scope)
+            if asks:
+                ask(number)
 
             def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
                 value, ok = self._term(1, self.lanes_of_lines(1, at, mask, scope), ok)

@@ -24,6 +24,11 @@ PAGE_ROWS = 192
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
 
 
+COPYING_ROWS = 8
+"""Rows of a tile from which on the first one that reads a line's terms waits for few of them: they come while as many
+rows are multiplied. Tiles of fewer rows ask for terms of their own, and columns are copied before (packing.py)."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """Sizes of a scheduled contraction."""
@@ -93,9 +98,14 @@ class Shape:
         return self.contraction.in_place(self.columns_per_tile) or 0
 
     @property
+    def many_rows(self) -> bool:
+        """Whether the products of a tile's term take so long that a line of the next tile's comes meanwhile."""
+        return self.tile.rows >= COPYING_ROWS
+
+    @property
     def copies_columns(self) -> bool:
         """Whether columns are packed by the first row of tiles that reads them."""
-        return self.window is None and self.tile.packs and self.columns_in_memory > 0
+        return self.window is None and self.tile.packs and self.columns_in_memory > 0 and self.many_rows
 
     @property
     def last_block(self) -> int:
