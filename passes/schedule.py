@@ -39,9 +39,9 @@ FEW_COLUMNS = 16
 FEW_OUTPUTS = 4
 """Outputs of a group for each of its terms, up to which vectors run along groups: outputs are stored one by one."""
 
-NEAR_TILES = 8
-"""Tiles between a column's terms up to which they are read in place: further apart each is on a page of its own, and
-those a power of two apart share a cache set, which costs more than packing them once for many rows."""
+NEAR_TERMS = 1024
+"""Bytes between a column's terms up to which each thread may as well read all columns: further apart each is on a page
+of its own."""
 FEW_TILES = 8
 """Tiles of rows for which columns in the second-level cache are not worth packing, however they lie. What comes from
 further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead."""
@@ -260,7 +260,7 @@ def _by_rows(contraction: Contraction, tile: ContractionTile, width: int, machin
     all of them to read, and rows are few, but enough that four threads have tiles whose chains keep a core busy."""
     batch, rows, columns, terms = contraction.extents
     size, apart = contraction.reduce.dtype.bytes, contraction.in_place(tile.vectors * width)
-    if apart is None or tile.packs or not _near(apart * size, machine):
+    if apart is None or tile.packs or apart * size > NEAR_TERMS:
         return False
     near = columns * terms * size <= 2 * machine.l2_bytes
     few = rows * min(terms, contraction.chain.panel) * size <= 2 * machine.l1_bytes
@@ -285,12 +285,7 @@ def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine:
     _, _, columns, terms = contraction.extents
     size = contraction.terms[1].dtype.bytes
     few = machine.tile_rows - 1 if columns * terms * size > machine.l2_bytes else FEW_TILES * tile.rows
-    return not _near(apart * size, machine) and tile.block_m > few
-
-
-def _near(apart: int, machine: Machine) -> bool:
-    """Whether columns whose terms lie so many bytes apart are well read where they lie."""
-    return apart <= NEAR_TILES * machine.tile_vectors * machine.vector_bits // 8
+    return apart * size > machine.near_terms and tile.block_m > few
 
 
 FORMS = (along_groups, along_pixels, windowed, across, tiled)

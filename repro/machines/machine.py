@@ -18,7 +18,9 @@ class Machine:
 
     `vector_bits` and `registers` describe the vector unit; cache sizes are bytes, and `l1_ways`
     are the lines that a set of the nearest cache has room for. `tile_rows` by
-    `tile_vectors` accumulators fill the registers of a contraction. `reduction_lanes` is the width at which
+    `tile_vectors` accumulators fill the registers of a contraction. Tiles read columns where they lie if their terms are
+    up to `near_terms` bytes apart, for however many rows: those further apart are on a page each, and those a power of
+    two apart share a cache set, which costs more than packing them once. `reduction_lanes` is the width at which
     a reduction runs along its own axis (1: in scalars). `permute_bits` is the width of a register from
     which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
     `fence` is the LLVM intrinsic that orders stores which go past the caches before all that follows ('': there are no
@@ -38,6 +40,7 @@ class Machine:
     l1_bytes: int
     l2_bytes: int
     l1_ways: int = 8
+    near_terms: int = 1024
     reduction_lanes: int = 32
     permute_bits: int = 0
     fence: str = ""

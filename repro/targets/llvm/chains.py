@@ -120,7 +120,8 @@ class Chains(Packing):
         columns = [self.read(b.first, f.add(line, integer(v * width)), width) for v in range(vectors)]
         if b.following:
             self._ask(b.first, line, b.following)
-        elif self.shape.in_order:  # where terms follow each other in memory, the next tile's begin where this one's end
+        elif self.shape.in_order or not (self.shape.direct or self.shape.many_rows):
+            # where terms follow each other in memory, the next tile's begin where this one's end
             self._ask(b.first, line, AHEAD // self.dtype.bytes)
         for row in (0, rows - 1) if a.following else ():
             self.ask_line(a.first, f.add(first, integer(a.following + row)))
