@@ -18,7 +18,7 @@ class Machine:
 
     `vector_bits` and `registers` describe the vector unit; cache sizes are bytes, and `l1_ways`
     are the lines that a set of the nearest cache has room for. `tile_rows` by
-    `tile_vectors` accumulators fill the registers of a contraction. Tiles read columns where they lie if their terms are
+    `tile_vectors` accumulators fill the registers of a contraction. Columns are read where they lie if their terms are
     up to `near_terms` bytes apart, for however many rows: those further apart are on a page each, and those a power of
     two apart share a cache set, which costs more than packing them once. `reduction_lanes` is the width at which
     a reduction runs along its own axis (1: in scalars). `permute_bits` is the width of a register from
