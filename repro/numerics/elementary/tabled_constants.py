@@ -86,45 +86,33 @@ EXP_32_TAIL = (
 EXP_16_POINTS_A_UNIT = float.fromhex("0x1.7154760000000p+4")
 EXP_16_STEP = float.fromhex("0x1.62e4300000000p-5")
 EXP_16_STEP_LOW = float.fromhex("-0x1.05c6100000000p-33")
-EXP_16_POWERS = (
-    0x3F800000,
-    0x3F7DAAC3,
-    0x3F7B95C2,
-    0x3F79C3D3,
-    0x3F7837F0,
-    0x3F76F532,
-    0x3F75FED7,
-    0x3F75583F,
-    0x3F7504F3,
-    0x3F7508A4,
-    0x3F75672A,
-    0x3F76248C,
-    0x3F7744FD,
-    0x3F78CCDF,
-    0x3F7AC0C7,
-    0x3F7D257D,
+EXP_16_SHIFTER = float.fromhex("0x1.000fdc0000000p+23")
+"""1 as a power has place 0."""
+EXP_16_ENTRIES = (
+    0xA64B95BF,
+    0x26F9C3D1,
+    0xCA2837ED,
+    0xB7F6F52F,
+    0xD2D5FED3,
+    0x26D5583C,
+    0x439504F0,
+    0x73B508A0,
+    0xA3056726,
+    0x88B62488,
+    0xD94744F8,
+    0x3B88CCDB,
+    0xAC8AC0C2,
+    0x217D2579,
+    0xFFCFFFFA,
+    0x4D7DAAC1,
 )
-"""Bits of 2^(j/16), less j 2^19: (16 k + j) 2^19 adds j again, and k to the exponent."""
-EXP_16_LOWS = (
-    float.fromhex("-0x1.3b2c480000000p-34"),
-    float.fromhex("0x1.8cf93c0000000p-25"),
-    float.fromhex("-0x1.9e827a0000000p-27"),
-    float.fromhex("0x1.95ab6c0000000p-25"),
-    float.fromhex("0x1.11b26c0000000p-25"),
-    float.fromhex("0x1.366e4e0000000p-25"),
-    float.fromhex("-0x1.0ad2e80000000p-25"),
-    float.fromhex("-0x1.034f040000000p-27"),
-    float.fromhex("0x1.24ca300000000p-26"),
-    float.fromhex("-0x1.0668da0000000p-25"),
-    float.fromhex("0x1.62b5180000000p-28"),
-    float.fromhex("0x1.9ec9320000000p-28"),
-    float.fromhex("-0x1.fc395e0000000p-27"),
-    float.fromhex("-0x1.6e4e640000000p-28"),
-    float.fromhex("-0x1.aa0e2e0000000p-28"),
-    float.fromhex("0x1.5c55dc0000000p-28"),
-)
-"""What the powers' logarithms lack, less the error allowed for."""
-EXP_16_WINDOW = float.fromhex("0x1.6291d00000000p-33")
+"""By n + shifter; what the logarithms lack, to 2^-36.376."""
+EXP_16_POWER_MASK = 0xFFFFF
+"""Bits of a power, less those of its place."""
+EXP_16_LOW_SHIFT = 10
+EXP_16_FIRST_LOW = 0x3480023C
+"""Added to an entry's other bits: what its logarithm lacks, less the error allowed for."""
+EXP_16_WINDOW = float.fromhex("0x1.974b240000000p-33")
 """Twice the error allowed for, and more for its own rounding."""
 EXP_16_TAIL = (
     float.fromhex("0x1.0000000000000p-1"),
