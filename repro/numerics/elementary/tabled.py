@@ -168,8 +168,10 @@ def _sum(near: Value, pieces: _Pieces) -> Pair:
 
 
 def _sum_side_by_side(t: Value, start: Pair, slope: Pair, others: Sequence[Value]) -> Pair:
-    """The sum by seven powers: Estrin's scheme for the last five, and low parts added where they are ready."""
-    bend, c3, c4, c5, c6, c7 = others
+    """The sum by seven powers: Estrin's scheme for the last five, and low parts added where they are ready. The last
+    power's 16 bits are those at the end of the one below, so that one table is looked up for both."""
+    bend, c3, c4, c5, c6 = others
+    c7 = (c6.as_bits(U32) << 16).as_bits(F32)
     square = t * t
     total = fma(fma(c7, square, fma(c6, t, c5)), square, fma(c4, t, c3))
     bend, bend_low = _line(total, t, bend)
