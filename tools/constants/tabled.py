@@ -17,8 +17,14 @@ PATH = "repro/numerics/elementary/tabled_constants.py"
 
 EXP_POINTS = (32, 16)
 """Entries of the tables of e^x: as many as two vector registers hold."""
-EXP_ERRORS = {32: mpf(2) ** -35.7, 16: mpf(2) ** -33.7}
+EXP_ERRORS = {32: mpf(2) ** -35.7, 16: mpf(2) ** -33.5}
 """Relative, before rounding, with room to spare."""
+PACKED = (16,)
+"""Tables whose entries hold both parts."""
+POWER_BITS, LOW_SHIFT, LEAST_LOW = 20, 10, mpf(2) ** -22
+"""Found by trying: these lose least."""
+UNIT = LEAST_LOW / 2**23
+"""The last place of what a logarithm lacks."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,9 @@ class Pieces:
     degree: int
     error_log2: float
     """Relative, before rounding: more than `bound` says. What is summed up is less than the function by as much."""
+    shared: bool = False
+    """Whether the last two powers have one entry: the lower one's last 16 bits are the first of the other, which has
+    no more."""
 
     @property
     def half(self) -> mpf:
@@ -48,7 +57,7 @@ def tanh_over_argument(x: mpf) -> mpf:
 
 PIECES = (
     Pieces("ERF_32", erf_over_argument, mpf(1) / 8, 32, 6, -37),
-    Pieces("ERF_16", erf_over_argument, mpf(65) / 256, 16, 7, -34.2),
+    Pieces("ERF_16", erf_over_argument, mpf(65) / 256, 16, 7, -34.2, shared=True),
     Pieces("TANH_32", tanh_over_argument, mpf(37) / 128, 32, 7, -33.5),
 )
 
@@ -57,27 +66,22 @@ def bits(value: mpf) -> int:
     return struct.unpack("<I", struct.pack("<f", float(value)))[0]
 
 
+def value(of: int) -> mpf:
+    return mpf(struct.unpack("<f", struct.pack("<I", of))[0])
+
+
 def tail(r: mpf) -> mpf:
     """(e^r - 1 - r) / r^2."""
     return (expm1(r) - r) / r**2 if abs(r) > mpf(2) ** -40 else mpf(1) / 2 + r / 6
 
 
 def exp_tables(points: int) -> Iterator[str]:
-    step = log(mpf(2)) / points
-    shift = 23 - (points.bit_length() - 1)
-    powers = [rounded(mpf(2) ** (mpf(j) / points)) for j in range(points)]
+    step, error = log(mpf(2)) / points, EXP_ERRORS[points]
     yield f"EXP_{points}_POINTS_A_UNIT = float.fromhex({float(rounded(1 / step)).hex()!r})".replace("'", '"')
     high, low = pair(step)
     yield from scalar(f"EXP_{points}_STEP", high)
     yield from scalar(f"EXP_{points}_STEP_LOW", low)
-    yield f"EXP_{points}_POWERS = ("
-    yield from (f"    0x{bits(power) - (j << shift):08X}," for j, power in enumerate(powers))
-    yield ")"
-    place = f"({points} k + j) 2^{shift}"
-    yield f'"""Bits of 2^(j/{points}), less j 2^{shift}: {place} adds j again, and k to the exponent."""'
-    error = EXP_ERRORS[points]
-    lows = [rounded(mpf(j) * step - log(power) - error) for j, power in enumerate(powers)]
-    yield from table(f"EXP_{points}_LOWS", lows, "What the powers' logarithms lack, less the error allowed for.")
+    yield from packed_table(points, step, error) if points in PACKED else two_tables(points, step, error)
     yield from window(f"EXP_{points}", error)
     end = step / 2 * (1 + mpf(2) ** -10)
     fit = minimax(tail, -end, end, range(3), lambda r: max(r**2, end**2 / 1000))
@@ -89,6 +93,63 @@ def exp_tables(points: int) -> Iterator[str]:
     )
 
 
+def two_tables(points: int, step: mpf, error: mpf) -> Iterator[str]:
+    shift = 24 - points.bit_length()
+    powers = [rounded(mpf(2) ** (mpf(j) / points)) for j in range(points)]
+    yield f"EXP_{points}_POWERS = ("
+    yield from (f"    0x{bits(power) - (j << shift):08X}," for j, power in enumerate(powers))
+    yield ")"
+    place = f"({points} k + j) 2^{shift}"
+    yield f'"""Bits of 2^(j/{points}), less j 2^{shift}: {place} adds j again, and k to the exponent."""'
+    lows = [rounded(mpf(j) * step - log(power) - error) for j, power in enumerate(powers)]
+    yield from table(f"EXP_{points}_LOWS", lows, "What the powers' logarithms lack, less the error allowed for.")
+
+
+def packed_table(points: int, step: mpf, error: mpf) -> Iterator[str]:
+    """One entry for a power and what its logarithm lacks.
+
+    A power is 2^(j/points) less 2^-22 to 2^-21 of it. Its bits, less those of its place, are negative and above -2^20
+    (2^y - 1 - y > -1/8), and are added to a place that is 2^20 lower. The twelve bits above them, and ten of them, are
+    the last 22 bits of what the logarithm lacks: of the powers that might be taken, it is the one that this suits best.
+    """
+    lower = (1 << POWER_BITS) >> (24 - points.bit_length())
+    candidates = [list(packed_candidates(j, points, step, error)) for j in range(points)]
+    firsts = range(0, 1 << (POWER_BITS - LOW_SHIFT), 4)
+    first = min(firsts, key=lambda each: max(packed(row, each)[0] for row in candidates))
+    found = [packed(row, first) for row in candidates]
+    yield from scalar(f"EXP_{points}_SHIFTER", mpf(2**23 + 127 * points - lower), "1 as a power has place 0.")
+    yield f"EXP_{points}_ENTRIES = ("
+    yield from (f"    0x{found[(place + lower) % points][1]:08X}," for place in range(points))
+    yield ")"
+    worst = nstr(log(max(off for off, _ in found) * UNIT, 2), 5)
+    yield f'"""By n + shifter; what the logarithms lack, to 2^{worst}."""'
+    yield f"EXP_{points}_POWER_MASK = 0x{(1 << POWER_BITS) - 1:X}"
+    yield '"""Bits of a power, less those of its place."""'
+    yield f"EXP_{points}_LOW_SHIFT = {LOW_SHIFT}"
+    yield f"EXP_{points}_FIRST_LOW = 0x{bits(LEAST_LOW) + first:08X}"
+    yield '"""Added to an entry\'s other bits: what its logarithm lacks, less the error allowed for."""'
+
+
+def packed_candidates(j: int, points: int, step: mpf, error: mpf) -> Iterator[tuple[int, float]]:
+    """Bits of powers, less those of their place, and how far what their logarithms lack is from the least, in units."""
+    top = bits(rounded(mpf(2) ** (mpf(j) / points)))
+    for each in range(top - 16, top + 1):
+        lacking = (j * step - log(value(each)) - error - LEAST_LOW) / UNIT
+        power = each - bits(mpf(1)) - (j << (24 - points.bit_length())) + (1 << POWER_BITS)
+        if lacking >= 0 and 0 <= power < 1 << POWER_BITS:
+            yield power, float(lacking)
+
+
+def packed(row: Sequence[tuple[int, float]], first: int) -> tuple[float, int]:
+    """The entry of the power that suits best, behind by how many units it is off."""
+    span, found = 1 << (POWER_BITS - LOW_SHIFT), list[tuple[float, int]]()
+    for power, lacking in row:
+        rest = lacking - first - (power >> LOW_SHIFT)
+        above = min(max(round(rest / span), 0), (1 << (32 - POWER_BITS)) - 1)
+        found.append((abs(rest - above * span), above << POWER_BITS | power))
+    return min(found)
+
+
 def coefficients(pieces: Pieces, number: int) -> list[mpf]:
     """In t = x - number * spacing. That of t^2 is an f32, and its rounding made good by two others: on |t| <= h,
     t^2 is h^2/8 + t^4/h^2, to h^2/8."""
@@ -96,11 +157,27 @@ def coefficients(pieces: Pieces, number: int) -> list[mpf]:
     low = mpf(0) if number == 0 else -half
     fit = minimax(lambda t: pieces.over_argument(centre + t), low, half, range(pieces.degree + 1), lambda _: mpf(1))
     found = [mpf(c) for c in fit.coefficients]
+    if pieces.shared:
+        share_entry(found, half)
     rest = found[2] - rounded(found[2])
     found[2] -= rest
     found[0] += rest * half**2 / 8
     found[4] += rest / half**2
     return [*found[:3], *(rounded(c) for c in found[3:])]
+
+
+def share_entry(found: list[mpf], half: mpf) -> None:
+    """Power 7 is cut to its first 16 bits, and power 6 to a number that ends with them; others make good for both, as
+    polynomials of Chebyshev say: on |t| <= h, t^7 is (112 h^2 t^5 - 56 h^4 t^3 + 7 h^6 t)/64, to h^7/64, and t^6 is
+    (48 h^2 t^4 - 18 h^4 t^2 + h^6)/32, to h^6/32."""
+    first = (bits(rounded(found[7])) + 0x8000) >> 16
+    rest, found[7] = found[7] - value(first << 16), value(first << 16)
+    for power, factor in ((5, 112), (3, -56), (1, 7)):
+        found[power] += rest * factor * half ** (7 - power) / 64
+    shared = ((bits(rounded(found[6])) - first + 0x8000) >> 16 << 16) + first
+    rest, found[6] = found[6] - value(shared), value(shared)
+    for power, factor in ((4, 48), (2, -18), (0, 1)):
+        found[power] += rest * factor * half ** (6 - power) / 32
 
 
 def bound(pieces: Pieces, number: int, found: Sequence[mpf]) -> mpf:
@@ -131,10 +208,10 @@ def piece_tables(pieces: Pieces) -> Iterator[str]:
     yield from scalar(f"{pieces.name}_PIECES_A_UNIT", rounded(1 / pieces.spacing))
     yield from rows(f"{pieces.name}_LEADING", leading)
     yield '"""f(x)/x, less the error allowed for, in t = x - j spacing: columns by j; powers 0, 1, each in two f32s."""'
-    yield from rows(
-        f"{pieces.name}_TRAILING", [[found[power] for found in every] for power in range(2, pieces.degree + 1)]
-    )
-    yield f'"""Powers 2 and up. Error before rounding: at most 2^{nstr(log(worst, 2), 5)}."""'
+    powers = range(2, pieces.degree + 1 - pieces.shared)
+    yield from rows(f"{pieces.name}_TRAILING", [[found[power] for found in every] for power in powers])
+    shared = f" The last 16 bits of the last are the first of power {pieces.degree}." if pieces.shared else ""
+    yield f'"""Powers 2 and up.{shared} Error before rounding: at most 2^{nstr(log(worst, 2), 5)}."""'
     yield from window(pieces.name, pieces.error)
 
 

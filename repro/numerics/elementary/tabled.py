@@ -27,29 +27,53 @@ _SHIFTER = float(3 << 22)
 
 @dataclass(frozen=True)
 class _ExpTable:
-    """Constants for as many points to a factor of two as the table has entries."""
+    """Constants for some number of points to a factor of two."""
 
     points_a_unit: float
     step: float
     step_low: float
-    powers: tuple[int, ...]
-    lows: tuple[float, ...]
+    entry: Callable[[Value], Pair]
+    """A power near 2^(n/points), and what its logarithm lacks, by the bits of n + shifter."""
     window: float
     tail: tuple[float, ...]
+    shifter: float = _SHIFTER
 
-    @property
-    def shift(self) -> int:
-        """From a place's bits to those of an f32, where the points within a factor of two lie below the exponent."""
-        return 24 - len(self.powers).bit_length()
+
+def _shift(points: int) -> int:
+    """From a place's bits to those of an f32, where the points within a factor of two lie below the exponent."""
+    return 24 - points.bit_length()
+
+
+def _two_tables(powers: Sequence[int], lows: Sequence[float]) -> Callable[[Value], Pair]:
+    """For machines that look up an entry by one instruction."""
+
+    def entry(place: Value) -> Pair:
+        power = (_bits(place, powers).as_bits(I32) + (place << _shift(len(powers)))).as_bits(F32)
+        return power, _entry(place, lows)
+
+    return entry
+
+
+def _one_table(entries: Sequence[int], power_mask: int, low_shift: int, first_low: int) -> Callable[[Value], Pair]:
+    """For machines that look up an entry by several instructions: both parts are in its 32 bits, since a power need not
+    be the nearest one. It is one of those that lack what the bits beside it say."""
+
+    def entry(place: Value) -> Pair:
+        both = _bits(place, entries).as_bits(U32)
+        power = ((both & power_mask).as_bits(I32) + (place << _shift(len(entries)))).as_bits(F32)
+        return power, ((both >> low_shift) + first_low).as_bits(F32)
+
+    return entry
 
 
 _EXP_32 = _ExpTable(
-    k.EXP_32_POINTS_A_UNIT, k.EXP_32_STEP, k.EXP_32_STEP_LOW, k.EXP_32_POWERS, k.EXP_32_LOWS,
+    k.EXP_32_POINTS_A_UNIT, k.EXP_32_STEP, k.EXP_32_STEP_LOW, _two_tables(k.EXP_32_POWERS, k.EXP_32_LOWS),
     k.EXP_32_WINDOW, k.EXP_32_TAIL,
 )  # fmt: skip
 _EXP_16 = _ExpTable(
-    k.EXP_16_POINTS_A_UNIT, k.EXP_16_STEP, k.EXP_16_STEP_LOW, k.EXP_16_POWERS, k.EXP_16_LOWS,
-    k.EXP_16_WINDOW, k.EXP_16_TAIL,
+    k.EXP_16_POINTS_A_UNIT, k.EXP_16_STEP, k.EXP_16_STEP_LOW,
+    _one_table(k.EXP_16_ENTRIES, k.EXP_16_POWER_MASK, k.EXP_16_LOW_SHIFT, k.EXP_16_FIRST_LOW),
+    k.EXP_16_WINDOW, k.EXP_16_TAIL, k.EXP_16_SHIFTER,
 )  # fmt: skip
 
 
@@ -70,11 +94,11 @@ def _exp(x: Value, table: _ExpTable) -> Value:
     Below -75 low parts would be subnormal, and 0 is the result below -104; beyond 75 nothing is decided either, so that
     no argument is clamped first.
     """
-    shifted = fma(x, table.points_a_unit, _SHIFTER)
-    n, place = shifted - _SHIFTER, shifted.as_bits(I32)
-    power = (_bits(place, table.powers).as_bits(I32) + (place << table.shift)).as_bits(F32)
+    shifted = fma(x, table.points_a_unit, table.shifter)
+    n, place = shifted - table.shifter, shifted.as_bits(I32)
+    power, lacking = table.entry(place)
     r = fma(n, -table.step, x)
-    r_low = fma(n, -table.step_low, _entry(place, table.lows))
+    r_low = fma(n, -table.step_low, lacking)
     near_r = r + r_low
     high, low = _line(power, r, power)
     low = fma(power, fma(near_r * near_r, horner(r, table.tail), r_low), low)
@@ -144,8 +168,10 @@ def _sum(near: Value, pieces: _Pieces) -> Pair:
 
 
 def _sum_side_by_side(t: Value, start: Pair, slope: Pair, others: Sequence[Value]) -> Pair:
-    """The sum by seven powers: Estrin's scheme for the last five, and low parts added where they are ready."""
-    bend, c3, c4, c5, c6, c7 = others
+    """The sum by seven powers: Estrin's scheme for the last five, and low parts added where they are ready. The last
+    power's 16 bits are those at the end of the one below, so that one table is looked up for both."""
+    bend, c3, c4, c5, c6 = others
+    c7 = (c6.as_bits(U32) << 16).as_bits(F32)
     square = t * t
     total = fma(fma(c7, square, fma(c6, t, c5)), square, fma(c4, t, c3))
     bend, bend_low = _line(total, t, bend)
