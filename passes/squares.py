@@ -45,6 +45,18 @@ class Crossing:
         whole = self._bytes >= 4 and min(machine.lanes(8 * self._bytes), self.axis.extent) >= self.run
         return max(self.side, self.run) if whole else self.side
 
+    def part_on(self, machine: Machine) -> tuple[int, bool]:
+        """Elements along it that are turned at a time, and whether they leave half of the registers free.
+
+        A load puts narrow vectors together to a wider register. Machines without these have the square in such parts
+        in any case; elements of less than 32 bits have no narrower vectors."""
+        part, line = self.side_on(machine), 8 * self._bytes * self.run
+        room = machine.registers * machine.vector_bits // 2
+        parted = self._bytes >= 4 and machine.vector_bits > 8 * NARROW_BYTES
+        while parted and part > 2 and part * line > room:
+            part //= 2
+        return part, part * line <= room
+
     @property
     def run(self) -> int:
         """Elements of a square along the axis that is written: a line, or as many as it has of whole sides."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from repro.ir.graph import Node, Value
 from repro.ir.types import F32, F64, I32, I64, U64, Array, TensorType
-from repro.ops.arithmetic import compare, convert_to, elementwise, select, sub
+from repro.ops.arithmetic import bitcast_to, compare, convert_to, elementwise, select, sub
 from repro.ops.indexing import scatter
 from repro.ops.movement import broadcast, fill, reshape
 from repro.ops.points import take_along_axis, whole_points
@@ -93,7 +93,7 @@ def _candidates(keys: Value, count: int) -> Value:
     first = least(with_places(upper), count)
     outer, _, inner = keys.shape
     last = slice_(first, (0, count - 1, 0), (outer, count, inner))
-    equal = compare("eq", _shifted(keys), _along(_shifted(last), keys))
+    equal = compare("eq", _upper(keys), _along(_upper(last), keys))
     shared = places_of(least(select(equal, with_places(lower), fill(LAST, keys.type)), count))
     below = compare("lt", _shifted(first), _along(_shifted(last), first))
     number = reduce_axes("add", convert_to(below, I64), (1,))
@@ -103,8 +103,15 @@ def _candidates(keys: Value, count: int) -> Value:
 
 
 def _shifted(keys: Value) -> Value:
-    """The upper half, computed beside the one that is packed rather than read again from memory."""
+    """The upper half, to be compared."""
     return elementwise("shr", keys, fill(PLACE_BITS, keys.type))
+
+
+def _upper(keys: Value) -> Value:
+    """The bits of the upper half, computed beside the one that is packed rather than read again from memory. They need
+    no sign, which AVX2 shifts in by three instructions."""
+    bits = bitcast_to(keys, U64)
+    return elementwise("shr", bits, fill(PLACE_BITS, bits.type))
 
 
 def _along(value: Value, like: Value) -> Value:

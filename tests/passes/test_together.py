@@ -8,10 +8,12 @@ import pytest
 from passes import pipeline
 from passes.lower import lower
 from passes.prepare import expand
+from passes.schedule import schedule
 from passes.together import MOST, together
 from repro.ir.expressions import Load
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.types import F32, I64, Array, TensorType
+from repro.machines import CPUS, Machine
 from repro.ops import broadcast, reverse, sort
 from repro.ops.arithmetic import add, elementwise
 from repro.ops.exchange import exchange
@@ -45,6 +47,22 @@ def test_four_steps_read_and_write_sixteen_elements_once() -> None:
 def test_no_more_elements_than_registers_hold() -> None:
     value = exchange(keys(2, 2, 2, 2, 2, 7), (0, 1, 2, 3, 4))
     assert kernel_shape(value) == [(2, MOST, 2 * MOST)]
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=CPUS)
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+def test_registers_hold_a_vector_of_every_place(machine: Machine, bits: int) -> None:
+    """Of keys in the near caches; at least one register of each. What lies further away is written by whole lines."""
+
+    def width(rows: int) -> int:
+        value = exchange(keys(1, *[2] * bits, rows), list(range(1, 1 + bits)))
+        (kernel,) = pipeline.run(Graph((argument(0, _operand(value)).type,), (value,))).program.kernels
+        assert len(kernel.stores) == 1 << bits
+        return schedule(kernel, machine).vector_width
+
+    registers = -(-width(64) // machine.lanes(64)) << bits
+    assert registers < machine.registers or width(64) == machine.lanes(64)
+    assert width(64) <= machine.lanes(32) <= width(1 << 16)
 
 
 def test_what_shares_no_places_stays() -> None:

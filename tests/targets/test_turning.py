@@ -14,9 +14,9 @@ from passes.schedule import schedule
 from passes.squares import crossed
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.schedule import Schedule
-from repro.ir.types import BOOL, F16, F32, F64, I8, I32, U8, TensorType
+from repro.ir.types import BOOL, CANONICAL_NAN, F16, F32, F64, I8, I32, U8, TensorType
 from repro.machines import CPUS, X86_64_V4, Machine
-from repro.ops import add, convert_to, slice_, transpose
+from repro.ops import add, canonical_nan, convert_to, slice_, transpose
 from repro.ops.record import evaluate
 from repro.runtime.buffers import PROMISED, aligned
 from repro.targets.llvm import kernel as kernels
@@ -171,3 +171,43 @@ def test_what_the_caches_hold_stays_in_them() -> None:
     kind = TensorType(F32, (1024, 64))
     program = lower(Graph((kind,), (transpose(argument(0, kind), (1, 0)),)))
     assert "!nontemporal" not in kernels.emit(program.kernels[0], schedule(program.kernels[0], X86_64_V4), X86_64_V4)
+
+
+@pytest.mark.parametrize("machine", CPUS.values(), ids=lambda machine: machine.name)
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        (TensorType(F32, (4, 64, 1568)), "always"),
+        (TensorType(F32, (2, 64, 4096)), "of whole lines"),
+        (TensorType(F64, (64, 2048)), "always"),
+        (TensorType(F32, (1, 64, 800)), "never"),
+    ],
+    ids=["rows in many sets", "rows that share a set", "lines that are read at once", "in the second-level cache"],
+)
+def test_lines_of_many_pages_are_asked_for(kind: TensorType, asked: str, machine: Machine) -> None:
+    """What comes from beyond the second-level cache, where it stays near until all of it was taken."""
+    last = kind.rank - 1
+    program = lower(Graph((kind,), (transpose(argument(0, kind), (*range(last - 1), last, last - 1)),)))
+    chosen = schedule(program.kernels[0], machine)
+    found = crossed(program.kernels[0], chosen)
+    assert found is not None
+    whole = found.side_on(machine) * kind.dtype.bytes >= LINE_BYTES
+    beyond = 2 * kind.elements * kind.dtype.bytes >= machine.l2_bytes
+    expected = beyond and (asked == "always" or (asked == "of whole lines" and whole))
+    assert ("llvm.prefetch" in kernels.emit(program.kernels[0], chosen, machine)) == expected
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+def test_every_nan_of_a_square_becomes_the_canonical_one(machine: Machine) -> None:
+    """Wherever it stands: registers of a square are asked together."""
+    kind = TensorType(F32, (32, 48))
+    program = lower(Graph((kind,), (canonical_nan(transpose(argument(0, kind), (1, 0))),)))
+    assert len(program.kernels) == 1 and crossed(program.kernels[0], schedule(program.kernels[0], machine)) is not None
+    runner = executable(program, machine, [schedule(program.kernels[0], machine)])
+    for place in range(0, kind.elements, 5):
+        bits = np.arange(kind.elements, dtype=np.uint32)
+        bits[place] = 0xFF800123
+        [found] = runner.run([bits.view(np.float32)])
+        bits[place] = CANONICAL_NAN[F32]
+        assert found.tobytes() == bits.reshape(kind.shape).T.tobytes(), place
+    runner.close()

@@ -11,7 +11,7 @@ from passes.phases import Phases, phases
 from passes.rename import rewritten
 from passes.row_reductions import row_elements
 from passes.squares import Crossing
-from passes.streams import crowded, far, streamed
+from passes.streams import ahead, crowded, far, streamed
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Axis, Expr, Load, Reduce, const
@@ -171,7 +171,8 @@ class Items:
         rest = _quotient(f, number, grid.rows)
         scope = self.at_outer(_quotient(f, rest, grid.blocks), top)
         self.body.hoist(self.roots, scope)
-        squares = Squares(self.body, grid.vector, across, self.streamed)
+        asks = self.streamed or ahead(self.kernel, across, min(grid.block, grid.vector.extent), self.body.machine)
+        squares = Squares(self.body, grid.vector, across, asks, self.streamed)
         squares.emit(_rem(f, rest, grid.blocks), _rem(f, number, grid.rows), scope, self.stores)
 
     def at_outer(self, rest: Val, top: Scope) -> Scope:

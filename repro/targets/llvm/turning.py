@@ -13,7 +13,7 @@ from passes.squares import NARROW_BYTES, Crossing
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.types import I64
-from repro.targets.llvm import scalars, tables
+from repro.targets.llvm import nans, scalars, tables
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.memory import FAR_BYTES, LINE_BYTES
 from repro.targets.llvm.packing import turned
@@ -22,6 +22,8 @@ from repro.targets.llvm.text import Function, Val, integer
 
 NEAR = 64
 """Elements of an item along either axis."""
+NEXT_BYTES = 128
+"""From a line of memory to that which is asked for with it, of what lies in a cache."""
 MANY = 16
 """Squares across, from which on one more of them costs less than vectors that cross lines."""
 
@@ -29,10 +31,15 @@ MANY = 16
 class Squares:
     """The code of one item, a block of the axis that is written (`along`) and of the one that is read (`across`)."""
 
-    def __init__(self, body: Body, along: Axis, crossing: Crossing, ahead: bool) -> None:
-        """`ahead`: whether lines come from memory, and are asked for beforehand."""
-        self.body, self.f, self.along, self.across, self.ahead = body, body.f, along, crossing.axis, ahead
+    def __init__(self, body: Body, along: Axis, crossing: Crossing, ahead: bool, far: bool) -> None:
+        """`ahead`: whether lines are asked for beforehand; `far`: they come from memory."""
+        self.body, self.f, self.along, self.across = body, body.f, along, crossing.axis
+        self.ahead, self.far = ahead, far
         self.loads, self.run, self.side = crossing.loads, crossing.run, crossing.side_on(body.machine)
+        self.part, few = crossing.part_on(body.machine)
+        loads = (expr for expr in body.kernel.expressions if isinstance(expr, Load))
+        tested = nans.together(body.machine, self.part * self.run) and not body.machine.masks
+        self.together = few and tested and frozenset(loads) == frozenset(self.loads)
 
     def emit(self, block: Val, row: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
         """`stores` writes the results in the lanes of a scope. Squares at the ends reach back over their neighbours."""
@@ -89,34 +96,57 @@ class Squares:
         return at if skipped is None else scalars.greatest(self.f, self.f.add(at, skipped), integer(0))
 
     def _square(self, first: Val, begin: Val, scope: Scope, stores: Callable[[Scope], None]) -> None:
+        for part in range(0, self.side, self.part):
+            self._columns(first, self.f.add(begin, integer(part)), self.ahead and part == 0, scope, stores)
+
+    def _columns(self, first: Val, begin: Val, ahead: bool, scope: Scope, stores: Callable[[Scope], None]) -> None:
+        """Those of a square that are turned at a time."""
         f = self.f
-        columns = f.add(f.splat(begin, self.side), f.lanes(self.side))
+        columns = f.add(f.splat(begin, self.part), f.lanes(self.part))
         read: list[Scope] = []
         for number in range(self.run):
             line = Scope(scope, {self.along: f.add(first, integer(number))})
-            read.append(Scope(line, {self.across: columns}, self.side, ((self.across,), begin)))
-        found = {load: self._turned([self._line(load, each) for each in read]) for load in self.loads}
+            read.append(Scope(line, {self.across: columns}, self.part, ((self.across,), begin)))
+        found = dict[Expr, list[Val]]()
+        for load in self.loads:
+            found[load] = self._turned([self._line(load, each, ahead) for each in read])
         lanes = f.add(f.splat(first, self.run), f.lanes(self.run))
-        for number in range(self.side):
-            line = Scope(scope, {self.across: f.add(begin, integer(number))})
-            known: dict[Expr, Val] = {load: values[number] for load, values in found.items()}
+        lines = [Scope(scope, {self.across: f.add(begin, integer(number))}) for number in range(self.part)]
+        if self.together:
+            found = self._stored(found, lines, lanes, scope)
+        for number, line in enumerate(lines):
+            known: dict[Expr, Val] = {expr: values[number] for expr, values in found.items()}
             stores(Scope(line, {self.along: lanes}, self.run, ((self.along,), first), None, known))
 
-    def _line(self, load: Load, scope: Scope) -> Val:
+    def _stored(
+        self, found: dict[Expr, list[Val]], lines: list[Scope], lanes: Val, scope: Scope
+    ) -> dict[Expr, list[Val]]:
+        """What is stored in each line, computed in one go: all registers are asked at once whether they have a NaN."""
+        f, width = self.f, self.run * len(lines)
+        across = [f.splat(self.body.value(self.across, line), self.run) for line in lines]
+        bound = {self.along: tables.joined(f, [lanes] * len(lines)), self.across: tables.joined(f, across)}
+        known = {expr: tables.joined(f, values) for expr, values in found.items()}
+        inside = Scope(scope, bound, width, None, None, known)
+        made = {store.value: f.splat(self.body.value(store.value, inside), width) for store in self.body.kernel.stores}
+        starts = [number * self.run for number in range(len(lines))]
+        return {expr: [tables.lanes_of(f, each, at, self.run) for at in starts] for expr, each in made.items()}
+
+    def _line(self, load: Load, scope: Scope, ahead: bool) -> Val:
         start = self.body.run_start(load.offset, scope)
-        if self.ahead and start is not None:
+        if ahead and start is not None:
             self.body.fetch(load.buffer, self.f.add(start, integer(self._later(load))))
         return self.body.value(load, scope)
 
     def _later(self, load: Load) -> int:
         """Elements from a line to what is asked for with it: later in the line, or of a short one the next block's."""
-        columns = FAR_BYTES // self.run // load.dtype.bytes
-        if self.across.extent >= 2 * columns:
+        columns = (FAR_BYTES // self.run if self.far else NEXT_BYTES) // load.dtype.bytes
+        if self.across.extent >= max(NEAR + 1, 2 * columns):
             return columns
-        return NEAR * (ix.coefficient(load.offset, self.along) or 0)
+        rows = NEAR if self.far else min(NEAR, self.along.extent)
+        return rows * (ix.coefficient(load.offset, self.along) or 0)
 
     def _turned(self, rows: list[Val]) -> list[Val]:
-        """`side` columns of `run` elements."""
+        """`part` columns of `run` elements."""
         turn = turned if rows[0].dtype.bytes >= 4 else _woven
         parts = [turn(self.f, rows[at : at + self.side]) for at in range(0, self.run, self.side)]
         return [tables.joined(self.f, list(column)) for column in zip(*parts, strict=True)]
