@@ -24,6 +24,9 @@ FEWEST = 4
 """Elements side by side that are worth squares of their own."""
 MOST_TAPS = 25
 """Terms of a unit that are written out in code: up to those of a window of 5 by 5."""
+TOGETHER = 16
+"""Vectors of columns, times the terms of a unit, that are packed at once: those of each unit lie on a page of its own,
+which is then visited once for all of them."""
 
 
 class Packing(Block):
@@ -177,8 +180,8 @@ class Packing(Block):
     def _pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """b as [tile][k][column], by vectors of columns.
 
-        Terms in the outer loop read rows of memory from end to end. Where a column's place takes arithmetic
-        (patches of a picture), columns stand outside, so that it is done once for all terms.
+        Terms in the outer loop read rows of memory from end to end, each while the next one comes. Where a column's
+        place takes arithmetic (patches of a picture), columns stand outside, so that it is done once for all terms.
         """
         if len(self.contraction.columns) > 1 or self.contraction.absent_in == 1:
             return self._columns_of_terms(start, size, finite)
@@ -193,7 +196,10 @@ class Packing(Block):
                 self.write(self.b, self.column_place(at, number), value)
                 return ok
 
-            return [self.chunks(self.columns, width, state[0], chunk)]
+            self.body.ahead = (self.reduce.axes[-1], 1) if self.shape.columns_in_memory else None
+            found = self.chunks(self.columns, width, state[0], chunk)
+            self.body.ahead = None
+            return [found]
 
         return f.loop(integer(0), size, 1, [finite], term)[0]
 
@@ -205,25 +211,29 @@ class Packing(Block):
         taps = math.prod(axis.extent for axis in axes[first:])
         begin, count = self.quotient(start, taps), self.quotient(size, taps)
 
-        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
-            scope = self.lanes_of_lines(1, at, mask)
-            self.body.hoist(self.reduce.children, scope)
-            scopes = [Scope(scope, dict(zip(axes[first:], tap, strict=True))) for tap in _places(axes[first:])]
-            for each in scopes:
+        def some(at: Val, vectors: int, mask: Val | None, ok: Val) -> Val:
+            scopes = list[tuple[Val, int, Scope]]()
+            for column in (f.add(at, integer(vector * width)) for vector in range(vectors)):
+                scope = self.lanes_of_lines(1, column, mask)
+                self.body.hoist(self.reduce.children, scope)
+                for tap, place in enumerate(_places(axes[first:])):
+                    scopes.append((column, tap, Scope(scope, dict(zip(axes[first:], place, strict=True)))))
+            for _, _, each in scopes:
                 self.body.hoist(self.reduce.children, each)
 
             def unit(number: Val, state: list[Val]) -> Sequence[Val]:
                 places = self.body.split(f.add(begin, number), axes[:first])
                 line, found = f.scaled(number, taps), state[0]
-                for tap, each in enumerate(scopes):
+                for column, tap, each in scopes:
                     inner = Scope(each, dict(zip(axes[:first], places, strict=True)))
                     value, found = self._term(1, inner, found)
-                    self.write(self.b, self.column_place(at, f.add(line, integer(tap))), value)
+                    self.write(self.b, self.column_place(column, f.add(line, integer(tap))), value)
                 return [found]
 
             return f.loop(integer(0), count, 1, [ok], unit)[0]
 
-        return self.chunks(self.columns, width, finite, chunk)
+        several = 1 if self.contraction.absent_in == 1 else TOGETHER // taps
+        return self.runs(self.columns, width, several, finite, some)
 
     def _taps(self) -> int:
         """How many of the last axes of the terms hold few terms, and whole in every panel."""

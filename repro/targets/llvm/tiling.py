@@ -16,6 +16,7 @@ from repro.ir.expressions import Load
 from repro.ir.loops import Kernel
 from repro.ir.schedule import GROUPS, PIXELS, ContractionTile, Schedule
 from repro.machines.machine import BUSY
+from repro.targets.llvm.memory import LINE_BYTES
 
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
@@ -94,8 +95,11 @@ class Shape:
 
     @property
     def copies_columns(self) -> bool:
-        """Whether columns are packed by the first row of tiles that reads them."""
-        return self.window is None and self.tile.packs and self.columns_in_memory > 0
+        """Whether columns are packed by the first row of tiles that reads them: where a tile takes several lines of
+        each term. One line of each would be asked for at once, from a page and often a cache set for each term, and be
+        replaced before it is read; a pass of its own reads terms from end to end."""
+        several = self.columns_per_tile * self.contraction.reduce.dtype.bytes >= 2 * LINE_BYTES
+        return self.window is None and self.tile.packs and several and self.columns_in_memory > 0
 
     @property
     def last_block(self) -> int:
