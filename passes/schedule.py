@@ -13,7 +13,7 @@ from passes.legality import LONGEST_PANEL, can_tile
 from passes.pixels import pixels
 from passes.pixels import register_tile as pixels_tile
 from passes.vectors import choose
-from passes.window_tiles import register_tile
+from passes.window_tiles import IN_FLIGHT, register_tile
 from passes.windows import any_window, pointwise, window
 from repro.ir.contraction import Contraction, find
 from repro.ir.loops import Kernel
@@ -191,7 +191,9 @@ def _across(kernel: Kernel, machine: Machine) -> Schedule | None:
         return None
     pixels, groups = -(-rows // width), len(found.contraction.rows)
     packing = COPYING if groups == 1 else GATHERING
-    if rows * -(-columns // width) * (terms + TURNING) > pixels * (columns + packing) * terms:
+    chains = machine.tile_rows * min(pixels, machine.tile_vectors)  # fewer than are in flight wait for themselves
+    others = pixels * (columns * max(chains, IN_FLIGHT) + packing * chains) * terms
+    if rows * -(-columns // width) * (terms + TURNING) * chains > others:
         return None
     tile_rows, vectors = register_tile(found, math.prod(axis.extent for axis in found.row_units), machine)
     several = sizes(rows, WINDOW_ROWS, found.rows_per_unit, 2), sizes(columns, BLOCK_COLUMNS, vectors * width)

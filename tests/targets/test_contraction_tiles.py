@@ -221,13 +221,13 @@ def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> N
 @MACHINES
 @pytest.mark.parametrize(
     ("rows", "vectors", "width", "m", "columns", "k"),
-    [(14, 2, 16, 31, 5, 20), (6, 2, 8, 13, 7, 530), (5, 1, 4, 3, 6, 70), (3, 1, 4, 7, 2, 4200)],
+    [(14, 2, 16, 31, 5, 20), (3, 4, 8, 13, 7, 530), (6, 2, 8, 3, 6, 70), (3, 1, 4, 7, 2, 4200)],
 )
 def test_terms_that_the_first_tiles_copy(
     machine, rows: int, vectors: int, width: int, m: int, columns: int, k: int
 ) -> None:
     """Rows, columns or both, a tile's at a time; rows too few for a tile, columns of some tiles and of many, several
-    blocks, panels and batches."""
+    blocks, panels and batches. Columns of less than two lines are packed by a pass of their own."""
     per_tile = vectors * width
     for left, packs, batch in ((True, True, 1), (True, False, 2), (False, True, 1)):
         kernel = matmul(m, columns * per_tile, k, left=left, batch=batch, bias=left)
@@ -237,6 +237,22 @@ def test_terms_that_the_first_tiles_copy(
             shape = shape_of(kernel, chosen)
             assert (shape.rows_in_memory > 0, shape.copies_columns) == (left, packs and rows >= COPYING_ROWS)
             check(kernel, machine, chosen)
+
+
+@MACHINES
+@pytest.mark.parametrize(("height", "across", "block_n"), [(12, 24, 288), (9, 16, 144), (11, 20, 96), (3, 8, 24)])
+@pytest.mark.parametrize("taps", [1, 2])
+def test_columns_along_two_axes(machine, height: int, across: int, block_n: int, taps: int) -> None:
+    """Pixels of every other line, of several channels: packed several vectors at once, and one by one."""
+    i, y, x, c, t = (ix.axis(n, extent) for n, extent in enumerate((13, height, across, 40, taps)))
+    picture = ix.linear((c, ix.add(ix.scale(y, 2), t), x), (40, 2 * height, across))
+    terms = [load(F32, 0, ix.linear((i, c, t), (13, 40, taps))), load(F32, 1, picture)]
+    value = reduce("fma", Chain(512, 8), [c, t], terms)
+    sizes = (13 * 40 * taps, 40 * 2 * height * across, 13 * height * across)
+    buffers = tuple(BufferParameter(F32, size, n == 2) for n, size in enumerate(sizes))
+    kernel = Kernel(buffers, (), (i, y, x), 0, (Store(2, ix.linear((i, y, x), (13, height, across)), value),))
+    for width in (8, 16):
+        check(kernel, machine, Schedule(None, width, 1, ContractionTile(6, 2, 13, block_n)))
 
 
 @MACHINES

@@ -110,6 +110,18 @@ class Block:
 
         return f.loop(whole, count, width, state, tail)[0]
 
+    def runs(
+        self, count: Val, width: int, several: int, finite: Val, body: Callable[[Val, int, Val | None, Val], Val]
+    ) -> Val:
+        """Chunks over a count, several at a time as long as there are as many."""
+        f, step = self.f, several * width
+        if several < 2:
+            return self.chunks(count, width, finite, lambda at, mask, ok: body(at, 1, mask, ok))
+        whole = f.scaled(self.quotient(count, step), step)
+        (finite,) = f.loop(integer(0), whole, step, [finite], lambda at, state: [body(at, several, None, state[0])])
+        rest = f.let(f"sub i64 {count.text}, {whole.text}", I64)
+        return self.chunks(rest, width, finite, lambda at, mask, ok: body(f.add(whole, at), 1, mask, ok))
+
     def least(self, value: Val, bound: Val) -> Val:
         return scalars.least(self.f, value, bound)
 

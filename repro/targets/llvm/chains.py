@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from repro.ir.expressions import Load
 from repro.targets.llvm import scalars
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.packing import Packing
-from repro.targets.llvm.text import Val, integer
+from repro.targets.llvm.text import Val, element, integer
 
 AHEAD = 1024
 """Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
@@ -124,7 +125,7 @@ class Chains(Packing):
             # where terms follow each other in memory, the next tile's begin where this one's end
             self._ask(b.first, line, AHEAD // self.dtype.bytes)
         for row in (0, rows - 1) if a.following else ():
-            self.ask_line(a.first, f.add(first, integer(a.following + row)))
+            self._ask_line(a.first, f.add(first, integer(a.following + row)))
         if b.copy is not None:
             for v, value in enumerate(columns):
                 self.write(b.copy[0], f.add(f.scaled(at, b.copy[1]), integer(v * width)), value)
@@ -150,4 +151,17 @@ class Chains(Packing):
     def _ask(self, b: str, line: Val, ahead: int) -> None:
         """Ask for the columns of a later term, so many elements ahead."""
         for start in range(0, self.shape.columns_per_tile, max(1, LINE_BYTES // self.dtype.bytes)):
-            self.ask_line(b, self.f.add(line, integer(ahead + start)))
+            self._ask_line(b, self.f.add(line, integer(ahead + start)))
+
+    def _ask_line(self, first: str, place: Val) -> None:
+        """Ask for the line of an element, which may lie anywhere."""
+        address = self.f.let(f"getelementptr {element(self.dtype)}, ptr {first}, {place.typed}", place.dtype)
+        arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
+        self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
+
+    def in_place(self, side: int, line: Val, start: Val) -> str:
+        """Where an operand's own element of a row (side 0) or column lies."""
+        term = self.contraction.terms[side]
+        assert isinstance(term, Load)
+        offset = self.body.value(term.offset, self.at_term(self.at_line(side, line), start))
+        return self.body.pointer(term.buffer, offset).text

@@ -18,14 +18,17 @@ from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.scope import Scope
-from repro.targets.llvm.text import Function, Val, element, integer
+from repro.targets.llvm.text import Function, Val, integer
 
 FEWEST = 4
 """Elements side by side that are worth squares of their own."""
-TERMS_AHEAD = 8
+PAGES_AHEAD = 8
 """Terms between those of columns that are copied from end to end and those that are asked for, each on another page."""
 MOST_TAPS = 25
 """Terms of a unit that are written out in code: up to those of a window of 5 by 5."""
+TOGETHER = 16
+"""Vectors of columns, times the terms of a unit, that are packed at once: those of each unit lie on a page of its own,
+which is then visited once for all of them."""
 
 
 class Packing(Block):
@@ -95,19 +98,6 @@ class Packing(Block):
         """Whether something that is read may come from beyond the second-level cache."""
         held = (self.kernel.buffers[load.buffer] for load in loads)
         return any(each.elements * each.dtype.bytes > self.body.machine.l2_bytes for each in held)
-
-    def ask_line(self, first: str, place: Val) -> None:
-        """Ask for the line of an element, which may lie anywhere."""
-        address = self.f.let(f"getelementptr {element(self.dtype)}, ptr {first}, {place.typed}", place.dtype)
-        arguments = [f"ptr {address.text}", "i32 0", "i32 3", "i32 1"]
-        self.f.effect("llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], arguments)
-
-    def in_place(self, side: int, line: Val, start: Val) -> str:
-        """Where an operand's own element of a row (side 0) or column lies."""
-        term = self.contraction.terms[side]
-        assert isinstance(term, Load)
-        offset = self.body.value(term.offset, self.at_term(self.at_line(side, line), start))
-        return self.body.pointer(term.buffer, offset).text
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""
@@ -195,8 +185,8 @@ class Packing(Block):
     def _pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """b as [tile][k][column], by vectors of columns.
 
-        Terms in the outer loop read rows of memory from end to end. Where a column's place takes arithmetic
-        (patches of a picture), columns stand outside, so that it is done once for all terms.
+        Terms in the outer loop read rows of memory from end to end, each while the next one comes. Where a column's
+        place takes arithmetic (patches of a picture), columns stand outside, so that it is done once for all terms.
         """
         if len(self.contraction.columns) > 1 or self.contraction.absent_in == 1:
             return self._columns_of_terms(start, size, finite)
@@ -204,27 +194,19 @@ class Packing(Block):
         load = self.contraction.terms[1]
         asks = isinstance(load, Load) and self.shape.columns_in_memory > 0 and self._far([load])
 
-        def ask(term: Val) -> None:
-            line = self.in_place(1, integer(0), f.add(start, f.add(term, integer(TERMS_AHEAD))))
-
-            def of_line(at: Val, _: list[Val]) -> Sequence[Val]:
-                self.ask_line(line, at)
-                return ()
-
-            f.loop(integer(0), self.columns, max(1, LINE_BYTES // self.dtype.bytes), (), of_line)
-
         def term(number: Val, state: list[Val]) -> Sequence[Val]:
             scope = self.at_term(self.scope, f.add(start, number))
             self.body.hoist(self.reduce.children, scope)
-            if asks:
-                ask(number)
 
             def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
                 value, ok = self._term(1, self.lanes_of_lines(1, at, mask, scope), ok)
                 self.write(self.b, self.column_place(at, number), value)
                 return ok
 
-            return [self.chunks(self.columns, width, state[0], chunk)]
+            self.body.ahead = (self.reduce.axes[-1], PAGES_AHEAD) if asks else None
+            found = self.chunks(self.columns, width, state[0], chunk)
+            self.body.ahead = None
+            return [found]
 
         return f.loop(integer(0), size, 1, [finite], term)[0]
 
@@ -236,25 +218,29 @@ class Packing(Block):
         taps = math.prod(axis.extent for axis in axes[first:])
         begin, count = self.quotient(start, taps), self.quotient(size, taps)
 
-        def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
-            scope = self.lanes_of_lines(1, at, mask)
-            self.body.hoist(self.reduce.children, scope)
-            scopes = [Scope(scope, dict(zip(axes[first:], tap, strict=True))) for tap in _places(axes[first:])]
-            for each in scopes:
+        def some(at: Val, vectors: int, mask: Val | None, ok: Val) -> Val:
+            scopes = list[tuple[Val, int, Scope]]()
+            for column in (f.add(at, integer(vector * width)) for vector in range(vectors)):
+                scope = self.lanes_of_lines(1, column, mask)
+                self.body.hoist(self.reduce.children, scope)
+                for tap, place in enumerate(_places(axes[first:])):
+                    scopes.append((column, tap, Scope(scope, dict(zip(axes[first:], place, strict=True)))))
+            for _, _, each in scopes:
                 self.body.hoist(self.reduce.children, each)
 
             def unit(number: Val, state: list[Val]) -> Sequence[Val]:
                 places = self.body.split(f.add(begin, number), axes[:first])
                 line, found = f.scaled(number, taps), state[0]
-                for tap, each in enumerate(scopes):
+                for column, tap, each in scopes:
                     inner = Scope(each, dict(zip(axes[:first], places, strict=True)))
                     value, found = self._term(1, inner, found)
-                    self.write(self.b, self.column_place(at, f.add(line, integer(tap))), value)
+                    self.write(self.b, self.column_place(column, f.add(line, integer(tap))), value)
                 return [found]
 
             return f.loop(integer(0), count, 1, [ok], unit)[0]
 
-        return self.chunks(self.columns, width, finite, chunk)
+        several = 1 if self.contraction.absent_in == 1 else TOGETHER // taps
+        return self.runs(self.columns, width, several, finite, some)
 
     def _taps(self) -> int:
         """How many of the last axes of the terms hold few terms, and whole in every panel."""
