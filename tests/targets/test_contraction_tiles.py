@@ -221,13 +221,13 @@ def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> N
 @MACHINES
 @pytest.mark.parametrize(
     ("rows", "vectors", "width", "m", "columns", "k"),
-    [(14, 2, 16, 31, 5, 20), (3, 4, 8, 13, 7, 530), (6, 2, 8, 3, 6, 70), (3, 1, 4, 7, 2, 4200)],
+    [(14, 2, 16, 31, 5, 20), (8, 2, 8, 13, 7, 530), (6, 2, 8, 3, 6, 70), (3, 1, 4, 7, 2, 4200)],
 )
 def test_terms_that_the_first_tiles_copy(
     machine, rows: int, vectors: int, width: int, m: int, columns: int, k: int
 ) -> None:
     """Rows, columns or both, a tile's at a time; rows too few for a tile, columns of some tiles and of many, several
-    blocks, panels and batches. Columns of less than two lines are packed by a pass of their own."""
+    blocks, panels and batches. Where tiles have few rows, columns are packed by a pass of their own."""
     per_tile = vectors * width
     for left, packs, batch in ((True, True, 1), (True, False, 2), (False, True, 1)):
         kernel = matmul(m, columns * per_tile, k, left=left, batch=batch, bias=left)
