@@ -15,7 +15,9 @@ from repro.artifact.checks import Status
 from repro.frontend import import_model, load_model
 from repro.ir.graph import Graph
 from repro.ir.types import Array
+from repro.machines import CPUS
 from repro.ops.record import evaluate
+from repro.targets.cpu.host import runs_here
 from repro.train_step import gradients, training_of
 from tests.autodiff.differences import gradient_graph, widened
 
@@ -162,7 +164,8 @@ def test_every_target_has_the_references_bits(lines: str, tmp_path: Path) -> Non
     model, inputs = attention(lines), {"mask": MASK, "labels": LABELS}
     targets = ["cpu/x86-64-v3", "cpu/x86-64-v4", "gpu", "tpu-sim"]
     built = repro.build(model, tmp_path / "out", targets=targets, inputs=inputs, loss="mse", gradients=True)
-    report = repro.verify(built.folder, targets=["reference", *targets[:2], "gpu/interpreter", "tpu-sim"])
+    run_here = [name for name in targets[:2] if runs_here(CPUS[name]) is None]
+    report = repro.verify(built.folder, targets=["reference", *run_here, "gpu/interpreter", "tpu-sim"])
     assert report.exit_code == 0
     ran = [check.name for check in report.checks if check.status is Status.GOOD and "gradients on" in check.name]
     for target in ("reference", "cpu/", "gpu/interpreter", "tpu-sim/"):

@@ -16,7 +16,9 @@ import repro
 from repro.artifact.checks import Status
 from repro.errors import ReproError
 from repro.ir.types import Array
+from repro.machines import CPUS
 from repro.ops.record import evaluate
+from repro.targets.cpu.host import runs_here
 from tests.autodiff.differences import gradient_graph, widened
 from tests.ops.one_node import (
     FLOAT,
@@ -189,7 +191,8 @@ def test_every_target_has_the_references_bits(tmp_path: Path) -> None:
     model = model_of("DeformConv", given, ["y"], 19, **MIXED)
     targets = ["cpu/x86-64-v3", "cpu/x86-64-v4", "gpu", "tpu-sim"]
     built = repro.build(model, tmp_path / "out", targets=targets, inputs=given)
-    report = repro.verify(built.folder, targets=["reference", *targets[:2], "gpu/interpreter", "tpu-sim"])
+    run_here = [name for name in targets[:2] if runs_here(CPUS[name]) is None]
+    report = repro.verify(built.folder, targets=["reference", *run_here, "gpu/interpreter", "tpu-sim"])
     assert report.exit_code == 0
     ran = [check.name for check in report.checks if check.status is Status.GOOD]
     for target in ("reference", "cpu/", "gpu/interpreter", "tpu-sim/"):
