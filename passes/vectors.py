@@ -96,14 +96,15 @@ def vectors_at_once(kernel: Kernel, axis: Axis, width: int, machine: Machine) ->
 
 
 def _held(kernel: Kernel, axis: Axis, machine: Machine) -> int:
-    """Elements along the axis up to which registers hold what an iteration exchanges between several places, if only a
-    vector of each, and one to do so in. Not of kernels that go beyond the second-level cache, which are to write lines
-    as a whole (4096 rows of 64 keys: 1.3 ms so, 1.7 by halves, Zen 3)."""
+    """Elements along the axis, a power of two of vectors, up to which registers hold what an iteration exchanges
+    between several places, if only a vector of each, and one to do so in. Not of kernels that go beyond the
+    second-level cache, which are to write lines as a whole (4096 rows of 64 keys: 1.3 ms so, 1.7 by halves, Zen 3)."""
     loads = {e for e in kernel.expressions if isinstance(e, Load) and axis in e.free}
     values, far = min(len(loads), len(kernel.stores)), sum(each.nbytes for each in kernel.buffers) >= machine.l2_bytes
     if values < 2 or far:
         return axis.extent
-    return max(1, (machine.registers - 1) // values) * machine.lanes(max(each.dtype.bits for each in loads))
+    vectors = max(1, (machine.registers - 1) // values)
+    return (1 << vectors.bit_length() - 1) * machine.lanes(max(each.dtype.bits for each in loads))
 
 
 def _by_tables(kernel: Kernel, machine: Machine) -> bool:
