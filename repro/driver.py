@@ -123,7 +123,7 @@ def build(
     written = layout.write(built.artifact, folder, force)
     if found is not None:
         found.trim()
-    return LoadedArtifact(reading.open_artifact(folder), written, built.warnings, built.roles)
+    return LoadedArtifact(reading.as_written(built.artifact, folder), written, built.warnings, built.roles)
 
 
 def _sizes(bind: Mapping[str, int]) -> dict[str, int]:

@@ -48,19 +48,21 @@ class Artifact:
         return encode(to_json(self.config))
 
     @cached_property
+    def manifest(self) -> dict[str, Json]:
+        return {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "artifactType": ARTIFACT_TYPE,
+            "config": descriptor(CONFIG_TYPE, self.config_bytes),
+            "layers": [
+                {**descriptor(layer.media_type, layer.data, layer.digest), "annotations": {TITLE: layer.title}}
+                for layer in self.layers
+            ],
+        }
+
+    @cached_property
     def manifest_bytes(self) -> bytes:
-        return encode(
-            {
-                "schemaVersion": 2,
-                "mediaType": MANIFEST_TYPE,
-                "artifactType": ARTIFACT_TYPE,
-                "config": descriptor(CONFIG_TYPE, self.config_bytes),
-                "layers": [
-                    {**descriptor(layer.media_type, layer.data, layer.digest), "annotations": {TITLE: layer.title}}
-                    for layer in self.layers
-                ],
-            }
-        )
+        return encode(self.manifest)
 
     @property
     def id(self) -> str:

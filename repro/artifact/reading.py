@@ -14,7 +14,7 @@ from typing import Any
 from repro.artifact import files, schema
 from repro.artifact.canonical import DOCUMENT_LIMIT, Bytes, Json, decode, sha256
 from repro.artifact.config import FORMAT_VERSION, Config, from_json
-from repro.artifact.layout import blob_path
+from repro.artifact.layout import Artifact, blob_path
 from repro.artifact.media import ARTIFACT_TYPE, INDEX_TYPE, MANIFEST_TYPE, TITLE
 from repro.errors import EXIT_MISMATCH, ReproError
 
@@ -103,15 +103,22 @@ def open_artifact(path: Path) -> Stored:
         raise _differs(f"manifest blob {identity}", "other bytes", "the bytes of artifact.json")
     manifest = decode(manifest_bytes, "artifact.json")
     schema.check(manifest, "manifest", "artifact.json")
-    config_blob = Blob(
-        "config", manifest["config"]["mediaType"], manifest["config"]["digest"], manifest["config"]["size"]
-    )
-    layers = tuple(
+    blobs = _blobs(manifest)
+    return Stored(folder, identity, manifest, _read_config(_read_blob(folder, blobs[0])), blobs)
+
+
+def as_written(artifact: Artifact, folder: Path) -> Stored:
+    """What `open_artifact` finds in the folder that `layout.write` has just written or found the same, unread."""
+    return Stored(folder, artifact.id, artifact.manifest, artifact.config, _blobs(artifact.manifest))
+
+
+def _blobs(manifest: Json) -> tuple[Blob, ...]:
+    config = manifest["config"]
+    layers = (
         Blob(layer["annotations"][TITLE], layer["mediaType"], layer["digest"], layer["size"])
         for layer in manifest["layers"]
     )
-    config = _read_config(_read_blob(folder, config_blob))
-    return Stored(folder, identity, manifest, config, (config_blob, *layers))
+    return (Blob("config", config["mediaType"], config["digest"], config["size"]), *layers)
 
 
 def _read_config(data: Bytes) -> Config:

@@ -9,7 +9,7 @@ import pytest
 
 from repro.artifact.canonical import encode, sha256
 from repro.artifact.layout import write
-from repro.artifact.reading import open_artifact
+from repro.artifact.reading import as_written, open_artifact
 from repro.errors import ReproError
 from tests.artifact.sample import sample_artifact
 
@@ -34,6 +34,10 @@ def test_a_good_artifact_reads(folder: Path) -> None:
     stored = open_artifact(folder)
     assert stored.config == sample_artifact().config
     assert bytes(stored.by_title("weights/00000")) == b"\0\0\x80\x3f"
+
+
+def test_what_was_written_is_what_is_read(folder: Path) -> None:
+    assert vars(as_written(sample_artifact(), folder)) == vars(open_artifact(folder))
 
 
 def test_any_changed_byte_is_a_mismatch_that_names_the_part(folder: Path) -> None:

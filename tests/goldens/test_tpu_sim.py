@@ -29,6 +29,8 @@ def test_its_routines_give_the_golden_bits(name: str, tmp_path: Path) -> None:
     """Golden runs are the host CPU's; every entry is run from the code that the artifact carries."""
     artifact = build(name, tmp_path / "out")
     stored = open_artifact(tmp_path / "out")
+    assert repro.load(tmp_path / "out").layers == artifact.layers
+    assert stored.config == artifact.config
     assert [target.name for target in stored.config.targets] == list(CHIPS)
     assert len(stored.config.golden) == len(stored.config.entries)
     for run in stored.config.golden:
