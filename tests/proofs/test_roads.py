@@ -46,7 +46,7 @@ def test_a_road_is_none_where_it_is_the_first(road: roads.Road) -> None:
 
 
 def test_roads_by_tables_are_among_them() -> None:
-    assert {"exp.tabled16", "exp.tabled32", "erf.tabled16", "erf.tabled32", "tanh.tabled32"} <= set(roads.ROADS)
+    assert {f"{name}.tabled{entries}" for name in ("exp", "erf", "tanh") for entries in (16, 32)} <= set(roads.ROADS)
 
 
 def test_a_constant_that_is_off_is_found() -> None:

@@ -38,9 +38,6 @@ class Pieces:
     degree: int
     error_log2: float
     """Relative, before rounding: more than `bound` says. What is summed up is less than the function by as much."""
-    shared: bool = False
-    """Whether the last two powers have one entry: the lower one's last 16 bits are the first of the other, which has
-    no more."""
 
     @property
     def half(self) -> mpf:
@@ -57,7 +54,6 @@ def tanh_over_argument(x: mpf) -> mpf:
 
 PIECES = (
     Pieces("ERF_32", erf_over_argument, mpf(1) / 8, 32, 6, -37),
-    Pieces("ERF_16", erf_over_argument, mpf(65) / 256, 16, 7, -34.2, shared=True),
     Pieces("TANH_32", tanh_over_argument, mpf(37) / 128, 32, 7, -33.5),
 )
 
@@ -157,27 +153,11 @@ def coefficients(pieces: Pieces, number: int) -> list[mpf]:
     low = mpf(0) if number == 0 else -half
     fit = minimax(lambda t: pieces.over_argument(centre + t), low, half, range(pieces.degree + 1), lambda _: mpf(1))
     found = [mpf(c) for c in fit.coefficients]
-    if pieces.shared:
-        share_entry(found, half)
     rest = found[2] - rounded(found[2])
     found[2] -= rest
     found[0] += rest * half**2 / 8
     found[4] += rest / half**2
     return [*found[:3], *(rounded(c) for c in found[3:])]
-
-
-def share_entry(found: list[mpf], half: mpf) -> None:
-    """Power 7 is cut to its first 16 bits, and power 6 to a number that ends with them; others make good for both, as
-    polynomials of Chebyshev say: on |t| <= h, t^7 is (112 h^2 t^5 - 56 h^4 t^3 + 7 h^6 t)/64, to h^7/64, and t^6 is
-    (48 h^2 t^4 - 18 h^4 t^2 + h^6)/32, to h^6/32."""
-    first = (bits(rounded(found[7])) + 0x8000) >> 16
-    rest, found[7] = found[7] - value(first << 16), value(first << 16)
-    for power, factor in ((5, 112), (3, -56), (1, 7)):
-        found[power] += rest * factor * half ** (7 - power) / 64
-    shared = ((bits(rounded(found[6])) - first + 0x8000) >> 16 << 16) + first
-    rest, found[6] = found[6] - value(shared), value(shared)
-    for power, factor in ((4, 48), (2, -18), (0, 1)):
-        found[power] += rest * factor * half ** (6 - power) / 32
 
 
 def bound(pieces: Pieces, number: int, found: Sequence[mpf]) -> mpf:
@@ -208,10 +188,9 @@ def piece_tables(pieces: Pieces) -> Iterator[str]:
     yield from scalar(f"{pieces.name}_PIECES_A_UNIT", rounded(1 / pieces.spacing))
     yield from rows(f"{pieces.name}_LEADING", leading)
     yield '"""f(x)/x, less the error allowed for, in t = x - j spacing: columns by j; powers 0, 1, each in two f32s."""'
-    powers = range(2, pieces.degree + 1 - pieces.shared)
+    powers = range(2, pieces.degree + 1)
     yield from rows(f"{pieces.name}_TRAILING", [[found[power] for found in every] for power in powers])
-    shared = f" The last 16 bits of the last are the first of power {pieces.degree}." if pieces.shared else ""
-    yield f'"""Powers 2 and up.{shared} Error before rounding: at most 2^{nstr(log(worst, 2), 5)}."""'
+    yield f'"""Powers 2 and up. Error before rounding: at most 2^{nstr(log(worst, 2), 5)}."""'
     yield from window(pieces.name, pieces.error)
 
 

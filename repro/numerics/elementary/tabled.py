@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from repro.ir.expressions import lookup as table_lookup
 from repro.ir.types import F32, I32, U32
+from repro.numerics.elementary import rows
 from repro.numerics.elementary import tabled_constants as k
 from repro.numerics.elementary.f32 import error_function, exponential
 from repro.numerics.elementary.f32.wide import with_sign
@@ -83,11 +84,6 @@ def _line(slope: Value, at: Value, start: Value) -> Pair:
     return high, fma(slope, at, start - high)
 
 
-def _ends(high: Value, low: Value, window: float) -> Pair:
-    """Both ends of the window, rounded."""
-    return high + low, high + fma(high, window, low)
-
-
 def _exp(x: Value, table: _ExpTable) -> Value:
     """2^k T e^r, with 2^k T made by one addition of integers.
 
@@ -102,7 +98,7 @@ def _exp(x: Value, table: _ExpTable) -> Value:
     near_r = r + r_low
     high, low = _line(power, r, power)
     low = fma(power, fma(near_r * near_r, horner(r, table.tail), r_low), low)
-    least, most = _ends(high, low, table.window)
+    least, most = rows.ends(high, low, table.window)
     undecided = ~((abs(x) <= 75.0) & least.equals(most))
     seldom = rarely(undecided & ~(x < -104.0), exponential.exp(x), x.same(0.0))
     return rarely(undecided, seldom, least)
@@ -119,17 +115,11 @@ class _Pieces:
     leading: Sequence[Sequence[float]]
     trailing: Sequence[Sequence[float]]
     window: float
-    side_by_side: bool = False
-    """Whether sums are ordered so that few steps wait for each other (`_sum_side_by_side`)."""
 
 
 _ERF_32 = _Pieces(
     error_function.erf, 3.93, k.ERF_32_SPACING, k.ERF_32_PIECES_A_UNIT, k.ERF_32_LEADING, k.ERF_32_TRAILING,
     k.ERF_32_WINDOW,
-)  # fmt: skip
-_ERF_16 = _Pieces(
-    error_function.erf, 3.93, k.ERF_16_SPACING, k.ERF_16_PIECES_A_UNIT, k.ERF_16_LEADING, k.ERF_16_TRAILING,
-    k.ERF_16_WINDOW, side_by_side=True,
 )  # fmt: skip
 _TANH_32 = _Pieces(
     exponential.tanh, 9.03, k.TANH_32_SPACING, k.TANH_32_PIECES_A_UNIT, k.TANH_32_LEADING, k.TANH_32_TRAILING,
@@ -143,7 +133,7 @@ def _by_pieces(x: Value, pieces: _Pieces) -> Value:
     near = select(near > pieces.saturation, pieces.saturation, near)
     start, start_low = _sum(near, pieces)
     high, low = two_product(near, start)
-    least, most = _ends(high, fma(near, start_low, low), pieces.window)
+    least, most = rows.ends(high, fma(near, start_low, low), pieces.window)
     undecided = ~((near >= 2.0**-90) & least.equals(most))
     seldom = rarely(undecided & x.differs(0.0), pieces.first(x), x)
     return rarely(undecided, seldom, with_sign(least, x.as_bits(U32)))
@@ -155,8 +145,6 @@ def _sum(near: Value, pieces: _Pieces) -> Pair:
     t, place = fma(shifted - _SHIFTER, -pieces.spacing, near), shifted.as_bits(I32)
     start, start_low, slope, slope_low = (_entry(place, row) for row in pieces.leading)
     bend, *trailing = (_entry(place, row) for row in pieces.trailing)
-    if pieces.side_by_side:
-        return _sum_side_by_side(t, (start, start_low), (slope, slope_low), [bend, *trailing])
     total = trailing[-1]
     for coefficient in reversed(trailing[:-1]):
         total = fma(total, t, coefficient)
@@ -165,20 +153,6 @@ def _sum(near: Value, pieces: _Pieces) -> Pair:
     slope_low = fma(bend_low, t, rest + slope_low)
     start, rest = _line(slope, t, start)
     return start, fma(slope_low, t, rest + start_low)
-
-
-def _sum_side_by_side(t: Value, start: Pair, slope: Pair, others: Sequence[Value]) -> Pair:
-    """The sum by seven powers: Estrin's scheme for the last five, and low parts added where they are ready. The last
-    power's 16 bits are those at the end of the one below, so that one table is looked up for both."""
-    bend, c3, c4, c5, c6 = others
-    c7 = (c6.as_bits(U32) << 16).as_bits(F32)
-    square = t * t
-    total = fma(fma(c7, square, fma(c6, t, c5)), square, fma(c4, t, c3))
-    bend, bend_low = _line(total, t, bend)
-    slope_high, rest = _line(bend, t, slope[0])
-    slope_low = fma(bend_low, t, slope[1]) + rest
-    start_high, rest = _line(slope_high, t, start[0])
-    return start_high, fma(slope_low, t, start[1]) + rest
 
 
 def _bits(index: Value, row: Sequence[int]) -> Value:
@@ -191,14 +165,14 @@ def _entry(index: Value, row: Sequence[float]) -> Value:
 
 
 ROADS: dict[int, Mapping[str, Callable[[Value], Value]]] = {
-    16: {"exp": lambda x: _exp(x, _EXP_16), "erf": lambda x: _by_pieces(x, _ERF_16)},
+    16: {"exp": lambda x: _exp(x, _EXP_16), "erf": rows.erf, "tanh": rows.tanh},
     32: {
         "exp": lambda x: _exp(x, _EXP_32),
         "erf": lambda x: _by_pieces(x, _ERF_32),
         "tanh": lambda x: _by_pieces(x, _TANH_32),
     },
 }
-"""Functions by name, for tables of so many f32s."""
+"""Functions by name, for tables of so many f32s. Where these are few, functions of many tables have rows."""
 
 TOGETHER = 4
 """Registers of lanes that are best computed step by step beside each other, and of which it is asked at once whether a

@@ -17,7 +17,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import F32, I32, I64
 from repro.machines import Machine
 from repro.numerics import narrow_loops
-from repro.targets.llvm import halves, nans, scalars, tables
+from repro.targets.llvm import halves, nans, rows_in_memory, scalars, tables
 from repro.targets.llvm.memory import Memory
 from repro.targets.llvm.roads import Road, roads
 from repro.targets.llvm.scope import Scope
@@ -37,6 +37,7 @@ class Body(Memory):
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
         self.roads = roads(kernel, machine)
+        self.rows = rows_in_memory.columns(road.value for road in self.roads.values())
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,7 +118,7 @@ class Body(Memory):
             case Rarely():
                 return self._rarely(expr, scope)
             case Lookup():
-                return tables.lookup(self.f, expr, self.value(expr.index, scope), self.machine)
+                return self._lookup(expr, scope)
             case Load():
                 return self.load(expr, scope)
             case Reduce():
@@ -184,6 +185,14 @@ class Body(Memory):
 
         taken, lanes = scalars.any_lane(self.f, condition), condition.width > 1
         return self.f.either(taken, seldom, lambda: [common], seldom=lanes)[0]
+
+    def _lookup(self, expr: Lookup, scope: Scope) -> Val:
+        """What else is looked up in a row that lies in memory is known then, too."""
+        index, row = self.value(expr.index, scope), self.rows.get(expr, ())
+        if not row or index.width == 1:
+            return tables.lookup(self.f, expr, index, self.machine)
+        scope.known |= zip(row, rows_in_memory.looked_up(self.f, row, index), strict=True)
+        return scope.known[expr]
 
     def _affine(self, expr: Affine, scope: Scope) -> Val:
         total = integer(expr.constant)

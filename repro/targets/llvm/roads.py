@@ -1,4 +1,4 @@
-"""Elementary functions by tables in registers, where the machine has permutes and values are lanes."""
+"""Elementary functions by tables, where the machine has permutes and values are lanes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from repro.machines import Machine
 from repro.numerics.elementary import tabled
 from repro.numerics.elementary.occurrences import functions
 from repro.numerics.elementary.value import Value
+from repro.targets.llvm.rows_in_memory import FEWEST
 
 
 @dataclass(frozen=True)
@@ -44,5 +45,5 @@ def roads(kernel: Kernel, machine: Machine) -> Mapping[Expr, Road]:
 def _together(value: Rarely, machine: Machine) -> int:
     """Registers of lanes at a time: half as many where the tables leave none for values."""
     tables = [expr for expr in topological([value]) if isinstance(expr, Lookup) and expr.dtype is F32]
-    held = sum(len(table.table) * F32.bits for table in tables) // machine.permute_bits
+    held = sum(len(table.table) * F32.bits for table in tables if len(table.table) < FEWEST) // machine.permute_bits
     return tabled.TOGETHER if held <= machine.registers else tabled.TOGETHER // 2

@@ -78,6 +78,8 @@ class Function:
         self.declared: dict[str, None] = {}
         self.metadata: dict[str, None] = {}
         """Lines behind the function."""
+        self.constants: dict[str, str] = {}
+        """Names of constants in memory."""
         self.stops: list[str] = []
         """Blocks that leave the function early."""
         self.count = 0
@@ -108,6 +110,12 @@ class Function:
         made = self.name()
         self.entry.append(f"  {made} = alloca {kind}, align 64")
         return made
+
+    def constant(self, content: str) -> str:
+        """The address of constants in memory, given as their type and values."""
+        name = self.constants.setdefault(content, f"@constant{len(self.constants)}")
+        self.declared[f"{name} = private unnamed_addr constant {content}, align 64"] = None
+        return name
 
     def call(self, name: str, result: Val | tuple[DType, int], operands: Sequence[Val]) -> Val:
         """A call of an intrinsic by its full name; declares it."""
