@@ -17,8 +17,10 @@ PATH = "repro/numerics/elementary/tabled_constants.py"
 
 EXP_POINTS = (32, 16)
 """Entries of the tables of e^x: as many as two vector registers hold."""
-EXP_ERRORS = {32: mpf(2) ** -35.7, 16: mpf(2) ** -33.5}
+EXP_ERRORS = {32: mpf(2) ** -35.7, 16: mpf(2) ** -36}
 """Relative, before rounding, with room to spare."""
+EXP_GROWTH = {16: mpf(2) ** -23}
+"""The same, for each r^2, where a table has few points: most of what rounds there is in proportion to it."""
 PACKED = (16,)
 """Tables whose entries hold both parts."""
 POWER_BITS, LOW_SHIFT, LEAST_LOW = 20, 10, mpf(2) ** -22
@@ -81,11 +83,16 @@ def exp_tables(points: int) -> Iterator[str]:
     yield from window(f"EXP_{points}", error)
     end = step / 2 * (1 + mpf(2) ** -10)
     fit = minimax(tail, -end, end, range(3), lambda r: max(r**2, end**2 / 1000))
-    values = [rounded(mpf(c)) for c in fit.coefficients]
+    first, *others = (mpf(c) for c in fit.coefficients)
+    growth, less = EXP_GROWTH.get(points), ""
+    if growth is not None:
+        text = "What the window grows by with r^2: twice the error allowed for, and more for its own rounding."
+        yield from scalar(f"EXP_{points}_WINDOW_GROWTH", rounded(growth * 2 * mpf(9) / 8), text)
+        first, less = first - growth, ", less the error allowed for"
     yield from table(
         f"EXP_{points}_TAIL",
-        values,
-        f"(e^r - 1 - r) / r^2 between points, lowest power first; r^2 times its error {fit.bits}.",
+        [rounded(c) for c in (first, *others)],
+        f"(e^r - 1 - r) / r^2 between points{less}, lowest power first; r^2 times its error {fit.bits}.",
     )
 
 

@@ -37,7 +37,7 @@ def _row(near: Value, last: int, rows: Sequence[Sequence[int]]) -> list[Value]:
     return [Value(lookup(F32, column, place.expr)) for column in zip(*filled, strict=True)]
 
 
-def ends(high: Value, low: Value, window: float) -> Pair:
+def ends(high: Value, low: Value, window: Value | float) -> Pair:
     """Both ends of the window, rounded."""
     return high + low, high + fma(high, window, low)
 

@@ -89,37 +89,39 @@ EXP_16_STEP_LOW = float.fromhex("-0x1.05c6100000000p-33")
 EXP_16_SHIFTER = float.fromhex("0x1.000fdc0000000p+23")
 """1 as a power has place 0."""
 EXP_16_ENTRIES = (
-    0xA64B95BF,
-    0x26F9C3D1,
-    0xCA2837ED,
-    0xB7F6F52F,
-    0xD2D5FED3,
-    0x26D5583C,
-    0x439504F0,
-    0x73B508A0,
-    0xA3056726,
-    0x88B62488,
-    0xD94744F8,
-    0x3B88CCDB,
-    0xAC8AC0C2,
-    0x217D2579,
-    0xFFCFFFFA,
-    0x4D7DAAC1,
+    0xA66B95BF,
+    0x2719C3D1,
+    0xCA4837ED,
+    0xB816F52F,
+    0xD2F5FED3,
+    0x26F5583C,
+    0x43B504F0,
+    0x73D508A0,
+    0xA3256726,
+    0x88D62488,
+    0xD96744F8,
+    0x3BA8CCDB,
+    0xACAAC0C2,
+    0x219D2579,
+    0xFFEFFFFA,
+    0x4D9DAAC1,
 )
-"""By n + shifter; what the logarithms lack, to 2^-36.376."""
+"""By n + shifter; what the logarithms lack, to 2^-36.375."""
 EXP_16_POWER_MASK = 0xFFFFF
 """Bits of a power, less those of its place."""
 EXP_16_LOW_SHIFT = 10
-EXP_16_FIRST_LOW = 0x3480023C
+EXP_16_FIRST_LOW = 0x3480038C
 """Added to an entry's other bits: what its logarithm lacks, less the error allowed for."""
-EXP_16_WINDOW = float.fromhex("0x1.974b240000000p-33")
+EXP_16_WINDOW = float.fromhex("0x1.2000000000000p-35")
 """Twice the error allowed for, and more for its own rounding."""
+EXP_16_WINDOW_GROWTH = float.fromhex("0x1.2000000000000p-22")
+"""What the window grows by with r^2: twice the error allowed for, and more for its own rounding."""
 EXP_16_TAIL = (
-    float.fromhex("0x1.0000000000000p-1"),
+    float.fromhex("0x1.fffff80000000p-2"),
     float.fromhex("0x1.55571e0000000p-3"),
     float.fromhex("0x1.5557680000000p-5"),
 )
-"""(e^r - 1 - r) / r^2 between points, lowest power first; r^2 times its error 2^-37.48."""
+"""(e^r - 1 - r) / r^2 between points, less the error allowed for, lowest power first; r^2 times its error 2^-37.48."""
 ERF_32_SPACING = float.fromhex("0x1.0000000000000p-3")
 ERF_32_PIECES_A_UNIT = float.fromhex("0x1.0000000000000p+3")
 ERF_32_LEADING = (
