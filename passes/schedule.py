@@ -218,7 +218,7 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)
-    tile = ContractionTile(tile_rows, vectors, block_m, block_n)
+    tile = ContractionTile(tile_rows, vectors, block_m, block_n, machine.tile_terms)
     tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)

@@ -20,6 +20,7 @@ X86_64_V3 = Machine(
     tile_vectors=2,
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
+    tile_terms=4,
     near_terms=128,
     permute_bits=256,
     fence="llvm.x86.sse.sfence",
