@@ -15,8 +15,8 @@ from repro.machines import Machine
 STREAMED_BYTES = 32 << 20
 """Of a kernel's buffers together, from which on it writes past the caches, and asks for what it reads far ahead."""
 BURST_BYTES, LINE_BYTES = 256, 64
-"""Written in one go, past the caches (at most what a quarter of the registers hold) and into them. A line that is written
-in parts, with loads in between that cross lines, may leave in parts (Zen 4: half the speed; the arrays of most callers
+"""Written in one go, past the caches (at most a quarter of the registers) and into them. A line that is written in
+parts, with loads in between that cross lines, may leave in parts (Zen 4: half the speed; the arrays of most callers
 begin 16 bytes behind a line)."""
 LIGHT = 32
 """Scalar operations up to which registers hold a burst."""
