@@ -38,19 +38,17 @@ KiB apart, 0.88 with 64, 0.87 with 128; 1.27 one after another, 2.1 with rows be
 
 def apart(kernel: Kernel, grid: Grid, body: Body) -> int:
     """How many outputs further those lie that are summed together; 0: none are, for this reason."""
-    sums = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
-    machine, row = body.machine, grid.outer[-1] if grid.outer else None
-    if machine.streams == 1 or len(sums) != 1 or row is None or not isinstance(sums[0].terms[0], Load):
+    sums, machine = [expr for expr in kernel.expressions if isinstance(expr, Reduce)], body.machine
+    if machine.streams == 1 or len(sums) != 1 or not grid.outer:
         return 0
-    (reduce,), (load, *_) = sums, sums[0].terms
-    stride = ix.coefficient(load.offset, row) or 0
-    extent, size = math.prod(axis.extent for axis in reduce.axes), load.dtype.bytes
+    reduce, load = sums[0], sums[0].terms[0]
+    vectors = LANES * reduce.dtype.bits // machine.vector_bits
+    if not isinstance(load, Load) or load.when is not None or vectors * machine.streams > machine.registers:
+        return 0
     in_order = all(ix.coefficient(load.offset, axis) == each for axis, each in _strides(reduce.axes))
-    vectors = max(1, LANES * reduce.dtype.bits // machine.vector_bits)
-    if load.when is not None or not in_order or stride < extent or vectors * machine.streams > machine.registers:
-        return 0
-    far = kernel.buffers[load.buffer].nbytes > machine.l2_bytes and row.extent >= machine.streams
-    return max(1, STREAM_BYTES // (stride * size)) if far else 0
+    stride, extent = ix.coefficient(load.offset, grid.outer[-1]) or 0, math.prod(axis.extent for axis in reduce.axes)
+    far = kernel.buffers[load.buffer].nbytes > machine.l2_bytes and grid.outer[-1].extent >= machine.streams
+    return max(1, STREAM_BYTES // (stride * load.dtype.bytes)) if far and in_order and stride >= extent else 0
 
 
 def _strides(axes: Sequence[Axis]) -> Iterator[tuple[Axis, int]]:
