@@ -15,8 +15,9 @@ from repro.machines import Machine
 STREAMED_BYTES = 32 << 20
 """Of a kernel's buffers together, from which on it writes past the caches, and asks for what it reads far ahead."""
 BURST_BYTES, LINE_BYTES = 256, 64
-"""Written in one go, past the caches and into them. A line that is written in parts, with loads in between that cross
-lines, may leave in parts (Zen 4: half the speed; the arrays of most callers begin 16 bytes behind a line)."""
+"""Written in one go, past the caches (at most a quarter of the registers) and into them. A line that is written in
+parts, with loads in between that cross lines, may leave in parts (Zen 4: half the speed; the arrays of most callers
+begin 16 bytes behind a line)."""
 LIGHT = 32
 """Scalar operations up to which registers hold a burst."""
 
@@ -104,7 +105,8 @@ def burst(kernel: Kernel, axis: Axis, machine: Machine) -> int:
     if not light or not plain or _bytes(kernel) < machine.l2_bytes:
         return 0
     largest = max(store.value.dtype.bytes for store in kernel.stores)
-    lanes = (BURST_BYTES if streamed(kernel, machine) else LINE_BYTES) // largest
+    most = min(BURST_BYTES, machine.registers // 4 * machine.vector_bits // 8)
+    lanes = (most if streamed(kernel, machine) else LINE_BYTES) // largest
     return lanes if axis.extent % lanes == 0 else 0
 
 

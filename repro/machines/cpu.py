@@ -26,6 +26,7 @@ X86_64_V3 = Machine(
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
     converts_f16=True,
+    streams=4,
 )
 X86_64_V4 = Machine(
     name="cpu/x86-64-v4",

@@ -29,6 +29,8 @@ class Machine:
     such stores, or they are ordered as others are). `vector_constraint` is LLVM's letter for any vector register.
     `converts_f16`: instructions convert between f16 and f32, rounded as rule 3 has it, whatever the mode of flushing.
     `ordered_extremes`: one instruction gives rule 5's maximum (NaN wins, -0 < +0).
+    `streams`: pages that are read in turn, for hardware to fetch ahead in each, as fast as memory gives (1: one after
+    another, asked for by instructions).
     """
 
     name: str
@@ -50,6 +52,7 @@ class Machine:
     vector_constraint: str = "w"
     converts_f16: bool = False
     ordered_extremes: bool = False
+    streams: int = 1
 
     @property
     def attributes(self) -> str:

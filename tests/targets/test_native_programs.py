@@ -34,6 +34,7 @@ from repro.ir.program import (
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F32, I32, I64, Array
 from repro.machines import CPUS
+from repro.runtime.buffers import LARGE_BYTES, PAGE_BYTES, aligned
 from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.kernel import work_items
@@ -223,6 +224,20 @@ def test_outputs_are_the_callers_as_long_as_anyone_holds_a_view_of_them(machine)
     every = [runner.run([np.full(40, number, np.float32)])[0] for number in range(5)]
     assert [set(each.tolist()) for each in every] == [{number + 1.0} for number in range(5)]
     assert (first == 1).all() and (held == 6).all()
+    runner.close()
+
+
+@MACHINES
+def test_large_memory_begins_with_a_page(machine) -> None:
+    """A load of an input waits for no store to an output, at the same place of another page, that was before it."""
+    count = LARGE_BYTES // F32.bytes
+    kernel = elementwise(count, 1, lambda x: apply("add", x, f32(1.0)))
+    buffers = (Buffer(F32, count, INPUT, 0), Buffer(F32, count, OUTPUT, 0))
+    program = Program((kernel,), buffers, (), (Call(0, (0, 1), ()),), 0)
+    runner = executable(program, machine, [schedule(kernel, machine)])
+    [found] = runner.run([np.zeros(count, np.float32)])
+    assert found.ctypes.data % PAGE_BYTES == 0 and (found == 1).all()
+    assert aligned(LARGE_BYTES).ctypes.data % PAGE_BYTES == 0 and aligned(LARGE_BYTES).size == LARGE_BYTES
     runner.close()
 
 

@@ -30,12 +30,17 @@ SHAPES = {
 }
 
 
-def _graph(shape: tuple[int, ...]) -> Graph:
-    """The sum of each channel's squares, less its values: pictures in front of it, their pixels behind."""
+def _graph(shape: tuple[int, ...], squares: bool = True) -> Graph:
+    """The sum of each channel's squares, less its values, or of these: pictures in front of it, their pixels behind."""
     kind = TensorType(F32, shape)
     x = argument(0, kind)
     others = (0, *range(2, len(shape)))
-    return Graph((kind,), (reduce_axes("add", sub(mul(x, x), x), others),))
+    return Graph((kind,), (reduce_axes("add", sub(mul(x, x), x) if squares else x, others),))
+
+
+def _rows(*shape: int) -> Graph:
+    kind = TensorType(F32, shape)
+    return Graph((kind,), (reduce_axes("add", argument(0, kind), (len(shape) - 1,)),))
 
 
 def _together(kernel: Kernel, chosen: Schedule, machine: Machine) -> int:
@@ -70,3 +75,38 @@ def test_only_short_runs_that_are_not_near(
     (kernel,) = lower(_graph(shape)).kernels
     here = replace(machine, l1_bytes=1 << 30 if near else 64)
     assert (_together(kernel, Schedule(None, 1, 1), here) > 1) == together
+
+
+FAR_APART = {
+    "rows": _rows(1030, 96),
+    "fewer rows than lie between those of a time": _rows(13, 64),
+    "rows of leaves": _rows(37, 9000),
+    "rows of two axes": _rows(5, 70, 160),
+}
+IN_RUNS = {
+    "one leaf": _graph((64, 5, 64), squares=False),
+    "leaves in turn, more outputs than go together": _graph((256, 70, 64), squares=False),
+    "a last leaf that is not full": _graph((70, 40, 64), squares=False),
+    "terms that are computed": _graph((256, 7, 64)),
+    "more leaves than lanes": _graph((2304, 2, 64), squares=False),
+    "more leaves than lanes, one at a time": _graph((2112, 2, 64), squares=False),
+}
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", [*FAR_APART, *IN_RUNS])
+def test_sums_that_are_read_in_several_places_at_once(name: str, threads: int, machine: Machine) -> None:
+    graph = {**FAR_APART, **IN_RUNS}[name]
+    far = replace(machine, l1_bytes=64, l2_bytes=64, streams=4, registers=32)
+    program = lower(graph)
+    chosen = [schedule(kernel, far) for kernel in program.kernels]
+    asked = beside.apart if name in FAR_APART else beside.in_runs
+    bodies = [Body(Function(), kernel, reductions.emit, far) for kernel in program.kernels]
+    assert any(map(asked, program.kernels, map(Grid, program.kernels, chosen), bodies))
+    [kind] = graph.arguments
+    given = np.random.default_rng(7).standard_normal(kind.shape).astype(np.float32)
+    runner = executable(program, far, chosen, threads)
+    [found] = runner.run([given])
+    runner.close()
+    assert found.tobytes() == evaluate(graph, [given])[0].tobytes()

@@ -1,21 +1,22 @@
 """Sums side by side, in one loop over their terms: of several outputs, and several sums of one.
 
 Where terms lie in short runs of memory, one output's run beside the next one's, one output after another reads a run
-here and a run there, each on a page of its own; together they read the page. Sums of the same output read the same
-terms, or some of them. Each sum has the order that it has alone.
+here and a run there, each on a page of its own; together they read the page. Where terms of an output lie beside each
+other, outputs some pages apart are summed together, so that hardware fetches ahead in several places at once. Sums of
+the same output read the same terms, or some of them. Each sum has the order that it has alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Lanes, Load, Order, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import I64
 from repro.numerics.contract import LANES
-from repro.targets.llvm import short_runs
+from repro.targets.llvm import kept_lanes, scalars, short_runs
 from repro.targets.llvm.along import RUN_BYTES
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.grid import Grid
@@ -30,6 +31,43 @@ MOST = 4
 four, 0.64 with eight)."""
 
 
+STREAM_BYTES = 64 << 10
+"""Between places that are read in turn (32 MiB in rows of 1 KiB, four of them in turn, on a Zen 3: 0.97 ms with rows 16
+KiB apart, 0.88 with 64, 0.87 with 128; 1.27 one after another, 2.1 with rows beside each other)."""
+
+
+def apart(kernel: Kernel, grid: Grid, body: Body) -> int:
+    """How many outputs further those lie that are summed together; 0: none are, for this reason."""
+    sums, machine = [expr for expr in kernel.expressions if isinstance(expr, Reduce)], body.machine
+    if machine.streams == 1 or len(sums) != 1 or not grid.outer:
+        return 0
+    reduce, load = sums[0], sums[0].terms[0]
+    vectors = LANES * reduce.dtype.bits // machine.vector_bits
+    if not isinstance(load, Load) or load.when is not None or vectors * machine.streams > machine.registers:
+        return 0
+    in_order = all(ix.coefficient(load.offset, axis) == each for axis, each in _strides(reduce.axes))
+    stride, extent = ix.coefficient(load.offset, grid.outer[-1]) or 0, math.prod(axis.extent for axis in reduce.axes)
+    far = kernel.buffers[load.buffer].nbytes > machine.l2_bytes and grid.outer[-1].extent >= machine.streams
+    return max(1, STREAM_BYTES // (stride * load.dtype.bytes)) if far and in_order and stride >= extent else 0
+
+
+def _strides(axes: Sequence[Axis]) -> Iterator[tuple[Axis, int]]:
+    """Each axis with its stride where elements lie in the order of all."""
+    step = 1
+    for axis in reversed(axes):
+        yield axis, step
+        step *= axis.extent
+
+
+def in_runs(kernel: Kernel, grid: Grid, body: Body) -> Reduce | None:
+    """The only sum, where it reads short runs from beyond the near caches, and hardware is left to fetch them."""
+    sums = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
+    if body.machine.streams == 1 or len(sums) != 1 or not together(kernel, grid, body):
+        return None
+    far = any(buffer.nbytes > body.machine.l2_bytes for buffer in kernel.buffers)
+    return sums[0] if far and _in_short_runs(sums[0], kernel, grid, body) and kept_lanes.pays(sums[0]) else None
+
+
 def together(kernel: Kernel, grid: Grid, body: Body) -> int:
     """How many outputs are summed together; 0: one sum after another."""
     sums = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
@@ -37,6 +75,8 @@ def together(kernel: Kernel, grid: Grid, body: Body) -> int:
         return 0
     if not sums or not all(_in_whole_runs(each, grid) for each in sums):
         return 0
+    if apart(kernel, grid, body):
+        return body.machine.streams
     count = MOST if all(_in_short_runs(each, kernel, grid, body) for each in sums) else 1
     while count > 1 and count * len(sums) > _most(sums, body):
         count //= 2
@@ -77,25 +117,36 @@ def emit(
     roots: Sequence[Expr],
     outer: Sequence[Axis],
     items: tuple[Val, Val, int],
+    steps: int,
     at: Callable[[Val], Scope],
     stores: Callable[[Scope], None],
 ) -> Val:
     """Items from the first to before the last, so many at a time, `at` being the scope of one and `stores` what is left
-    once its sums are known; where the rest begins, fewer than go together."""
+    once its sums are known; where the rest begins, fewer than go together. Those of a time lie `steps` apart, fewer
+    where fewer are left; 0: beside each other."""
     (first, last, count), f = items, body.f
 
-    def group(number: Val, _: list[Val]) -> Sequence[Val]:
-        scopes = [at(f.add(number, integer(place))) for place in range(count)]
+    def group(number: Val, step: Val) -> Sequence[Val]:
+        scopes = [at(f.add(number, f.scaled(step, place))) for place in range(count)]
         for stage in stages(roots, frozenset(outer), scopes[0]):
             for sums in _groups(stage, max(1, _most(stage, body) // count)):
-                Beside([Reduction(body, each, scope) for each in sums for scope in scopes]).sum()
+                Beside([Reduction(body, each, scope) for each in sums for scope in scopes], steps > 0).sum()
         for scope in scopes:
             stores(scope)
         return ()
 
+    def block(begin: Val, _: list[Val]) -> Sequence[Val]:
+        left = f.let(f"sub i64 {whole.text}, {begin.text}", I64)
+        step = scalars.least(f, f.let(f"udiv i64 {left.text}, {count}", I64), integer(steps))
+        f.loop(begin, f.add(begin, step), 1, (), lambda number, _: group(number, step))
+        return ()
+
     span = f.let(f"sub i64 {last.text}, {first.text}", I64)
     whole = f.add(first, f.let(f"and i64 {span.text}, {-count}", I64))
-    f.loop(first, whole, count, (), group)
+    if steps:
+        f.loop(first, whole, count * steps, (), block)
+    else:
+        f.loop(first, whole, count, (), lambda number, _: group(number, integer(1)))
     return whole
 
 
@@ -108,11 +159,13 @@ def _groups(stage: Sequence[Reduce], most: int) -> list[list[Reduce]]:
 
 
 class Beside:
-    """Sums over as many terms in the same order, each in a scope of its own output."""
+    """Sums over as many terms in the same order, each in a scope of its own output; those of outputs far apart leave
+    it to hardware to fetch what they read."""
 
-    def __init__(self, each: Sequence[Reduction]) -> None:
+    def __init__(self, each: Sequence[Reduction], far_apart: bool) -> None:
         order = each[0].reduce.order
         assert isinstance(order, Lanes)
+        self.far_apart = far_apart
         self.body, self.f, self.order, self.each = each[0].body, each[0].f, order, each
 
     def sum(self) -> None:
@@ -123,7 +176,7 @@ class Beside:
     def _values(self) -> list[Val]:
         for reduction in self.each:
             self.body.hoist(reduction.roots, reduction.scope)
-        before, ahead = self.body.ahead, self.each[0].runs_ahead()
+        before, ahead = self.body.ahead, None if self.far_apart else self.each[0].runs_ahead()
         self.body.ahead = before if ahead is None else (ahead[0], max(1, ahead[1] // len(self.each)))
         found = self.levels(self.each[0].count, self.leaf)
         self.body.ahead = before
