@@ -28,13 +28,19 @@ VECTORS = 8
 """Of a turn of the loops over memory."""
 REPEATS = 5
 
-READ, COPY, PAST_CACHES, UPDATE = "read", "copy", "copy past the caches", "update in place"
+STREAMS = 4
+"""Places in which an array is read in turn: some hardware fetches ahead in several faster than in one (Zen 3)."""
+
+READ, READ_APART, COPY = "read", "read in several places", "copy"
+PAST_CACHES, UPDATE = "copy past the caches", "update in place"
+READING = (READ, READ_APART)
+"""Loops that write nothing."""
 
 
 @dataclass(frozen=True)
 class Peaks:
     """Of `threads` threads together: f32 operations a second (an fma is two); bytes a second that are read where
-    nothing is written; and bytes a second read and written by the fastest of a copy, one past the caches and an update
+    nothing is written, from one end to the other or in several places; and bytes a second read and written by the fastest of a copy, one past the caches and an update
     in place."""
 
     threads: int
@@ -58,8 +64,9 @@ def this_machine() -> Machine:
 def measure(machine: Machine, threads: int) -> Peaks:
     """The best of some repeats."""
     fma, moving = _fma_loop(machine, threads), _memory_loops(machine, threads)
-    read = moving.pop(READ).best()
-    return Peaks(threads, fma.best(), read, max(loop.best() for loop in moving.values()))
+    reading = [moving.pop(kind) for kind in READING]
+    read, most = (max(loop.best() for loop in loops) for loops in (reading, moving.values()))
+    return Peaks(threads, fma.best(), read, most)
 
 
 def floor(machine: Machine, threads: int, flops: int, read: int, moved: int) -> Callable[[], float]:
@@ -69,8 +76,13 @@ def floor(machine: Machine, threads: int, flops: int, read: int, moved: int) -> 
         fma = _fma_loop(machine, threads)
         return lambda: flops / fma.rate()
     moving = _memory_loops(machine, threads)
-    reading = moving.pop(READ)
-    return lambda: Peaks(threads, 0.0, reading.rate(), max(loop.rate() for loop in moving.values())).floor(read, moved)
+    reading = [moving.pop(kind) for kind in READING]
+
+    def seconds() -> float:
+        rates = [max(loop.rate() for loop in loops) for loops in (reading, moving.values())]
+        return Peaks(threads, 0.0, *rates).floor(read, moved)
+
+    return seconds
 
 
 class _Loop:
@@ -106,7 +118,7 @@ def _memory_loops(machine: Machine, threads: int) -> dict[str, _Loop]:
     arrays = [[_ones(BYTES // threads) for _ in range(2)] for _ in range(threads)]
     turns = BYTES // threads // (VECTORS * machine.vector_bits // 8)
     return {
-        kind: _Loop(machine, memory_loop(machine, kind), turns, arrays, BYTES if kind == READ else 2 * BYTES)
+        kind: _Loop(machine, memory_loop(machine, kind), turns, arrays, BYTES if kind in READING else 2 * BYTES)
         for kind in kinds(machine)
     }
 
@@ -118,7 +130,7 @@ def _ones(size: int) -> np.ndarray:
 
 
 def kinds(machine: Machine) -> tuple[str, ...]:
-    return (READ, COPY, UPDATE, *([PAST_CACHES] if machine.fence else []))
+    return (*READING, COPY, UPDATE, *([PAST_CACHES] if machine.fence else []))
 
 
 def _loop(machine: Machine, before: Sequence[str], turn: Sequence[str], after: Sequence[str]) -> str:
@@ -175,19 +187,24 @@ def fma_loop(machine: Machine, chains: int) -> str:
 def memory_loop(machine: Machine, kind: str) -> str:
     """What is read is added up where nothing else is done with it; an update adds one."""
     vector, size = _vector(machine), machine.vector_bits // 8
-    phis, stored = _chains(machine, VECTORS) if kind == READ else ([], [])
+    phis, stored = _chains(machine, VECTORS) if kind in READING else ([], [])
     if kind == PAST_CACHES:
         stored = [f"  call void @{machine.fence}()"]
     tail = ", !nontemporal !0" if kind == PAST_CACHES else ""
-    turn = [*phis, f"  %at = mul i64 %i, {VECTORS * size}"]
+    places = STREAMS if kind == READ_APART else 1
+    beside = VECTORS // places
+    turn = [*phis, f"  %at = mul i64 %i, {beside * size}", f"  %apart = mul i64 %turns, {beside * size}"]
     for n in range(VECTORS):
+        place, vector_of = divmod(n, beside)
         turn += [
-            f"  %o{n} = add i64 %at, {n * size}",
+            f"  %s{n}.place = mul i64 %apart, {place}",
+            f"  %s{n}.at = add i64 %at, %s{n}.place",
+            f"  %o{n} = add i64 %s{n}.at, {vector_of * size}",
             f"  %p{n} = getelementptr i8, ptr %first, i64 %o{n}",
             f"  %v{n} = load {vector}, ptr %p{n}, align {size}",
         ]
     for n in range(VECTORS):
-        if kind == READ:
+        if kind in READING:
             turn.append(f"  %b{n} = fadd {vector} %a{n}, %v{n}")
             continue
         if kind == UPDATE:
@@ -198,4 +215,4 @@ def memory_loop(machine: Machine, kind: str) -> str:
             f"  store {vector} {value}, ptr %q{n}, align {size}{tail}",
         ]
     before = ["  %slot = getelementptr i8, ptr %context, i64 8", "  %second = load ptr, ptr %slot"]
-    return _loop(machine, [] if kind in (READ, UPDATE) else before, turn, stored)
+    return _loop(machine, [] if kind in (*READING, UPDATE) else before, turn, stored)

@@ -32,8 +32,8 @@ four, 0.64 with eight)."""
 
 
 STREAM_BYTES = 64 << 10
-"""Between places that are read in turn (32 MiB in rows of 1 KiB, four of them in turn, on a Zen 3: 0.97 ms with rows 16
-KiB apart, 0.88 with 64, 0.87 with 128; 1.27 one after another, 2.1 with rows beside each other)."""
+"""Between places that are read in turn (32 MiB in rows of 1 KiB, four of them in turn, on a Zen 3: 1.00 ms with rows 16
+KiB apart, 0.90 with 64, 0.88 with 128; 1.27 one after another, 2.1 with rows beside each other)."""
 
 
 def apart(kernel: Kernel, grid: Grid, body: Body) -> int:
