@@ -40,8 +40,8 @@ READING = (READ, READ_APART)
 @dataclass(frozen=True)
 class Peaks:
     """Of `threads` threads together: f32 operations a second (an fma is two); bytes a second that are read where
-    nothing is written, from one end to the other or in several places; and bytes a second read and written by the fastest of a copy, one past the caches and an update
-    in place."""
+    nothing is written, from one end to the other or in several places; and bytes a second read and written by the
+    fastest of a copy, one past the caches and an update in place."""
 
     threads: int
     flops: float
