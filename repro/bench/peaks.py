@@ -63,10 +63,8 @@ def this_machine() -> Machine:
 
 def measure(machine: Machine, threads: int) -> Peaks:
     """The best of some repeats."""
-    fma, moving = _fma_loop(machine, threads), _memory_loops(machine, threads)
-    reading = [moving.pop(kind) for kind in READING]
-    read, most = (max(loop.best() for loop in loops) for loops in (reading, moving.values()))
-    return Peaks(threads, fma.best(), read, most)
+    fma, loops = _fma_loop(machine, threads), _memory_loops(machine, threads)
+    return Peaks(threads, fma.best(), *(max(loop.best() for loop in each) for each in loops))
 
 
 def floor(machine: Machine, threads: int, flops: int, read: int, moved: int) -> Callable[[], float]:
@@ -75,14 +73,8 @@ def floor(machine: Machine, threads: int, flops: int, read: int, moved: int) -> 
     if flops:
         fma = _fma_loop(machine, threads)
         return lambda: flops / fma.rate()
-    moving = _memory_loops(machine, threads)
-    reading = [moving.pop(kind) for kind in READING]
-
-    def seconds() -> float:
-        rates = [max(loop.rate() for loop in loops) for loops in (reading, moving.values())]
-        return Peaks(threads, 0.0, *rates).floor(read, moved)
-
-    return seconds
+    loops = _memory_loops(machine, threads)
+    return lambda: Peaks(threads, 0.0, *(max(loop.rate() for loop in each) for each in loops)).floor(read, moved)
 
 
 class _Loop:
@@ -114,13 +106,15 @@ def _fma_loop(machine: Machine, threads: int) -> _Loop:
     return _Loop(machine, fma_loop(machine, chains), TURNS, results, 2 * chains * lanes * TURNS * threads)
 
 
-def _memory_loops(machine: Machine, threads: int) -> dict[str, _Loop]:
+def _memory_loops(machine: Machine, threads: int) -> tuple[list[_Loop], list[_Loop]]:
+    """Those that write nothing, and the others."""
     arrays = [[_ones(BYTES // threads) for _ in range(2)] for _ in range(threads)]
     turns = BYTES // threads // (VECTORS * machine.vector_bits // 8)
-    return {
-        kind: _Loop(machine, memory_loop(machine, kind), turns, arrays, BYTES if kind in READING else 2 * BYTES)
-        for kind in kinds(machine)
-    }
+
+    def loops(kinds: Sequence[str], work: int) -> list[_Loop]:
+        return [_Loop(machine, memory_loop(machine, kind), turns, arrays, work) for kind in kinds]
+
+    return loops(READING, BYTES), loops(moving(machine), 2 * BYTES)
 
 
 def _ones(size: int) -> np.ndarray:
@@ -129,8 +123,9 @@ def _ones(size: int) -> np.ndarray:
     return made
 
 
-def kinds(machine: Machine) -> tuple[str, ...]:
-    return (*READING, COPY, UPDATE, *([PAST_CACHES] if machine.fence else []))
+def moving(machine: Machine) -> tuple[str, ...]:
+    """Loops that write as much as they read."""
+    return (COPY, UPDATE, *([PAST_CACHES] if machine.fence else []))
 
 
 def _loop(machine: Machine, before: Sequence[str], turn: Sequence[str], after: Sequence[str]) -> str:
@@ -185,7 +180,8 @@ def fma_loop(machine: Machine, chains: int) -> str:
 
 
 def memory_loop(machine: Machine, kind: str) -> str:
-    """What is read is added up where nothing else is done with it; an update adds one."""
+    """What is read is added up where nothing else is done with it; an update adds one. Several places are parts of the
+    array, one behind the other."""
     vector, size = _vector(machine), machine.vector_bits // 8
     phis, stored = _chains(machine, VECTORS) if kind in READING else ([], [])
     if kind == PAST_CACHES:

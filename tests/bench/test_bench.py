@@ -83,7 +83,7 @@ def test_peaks_are_of_code_that_every_cpu_machine_has(machine):
     """Chains fill the registers beside the factor; every road through memory compiles."""
     assert 8 <= machine.registers - peaks.SPARE_REGISTERS < machine.registers
     loops = [peaks.fma_loop(machine, machine.registers - peaks.SPARE_REGISTERS)]
-    loops += [peaks.memory_loop(machine, kind) for kind in peaks.kinds(machine)]
+    loops += [peaks.memory_loop(machine, kind) for kind in (*peaks.READING, *peaks.moving(machine))]
     assert all(toolchain.object_code(text, machine) for text in loops)
 
 
