@@ -16,17 +16,17 @@ BUSY = 8
 class Machine:
     """A target of code generation.
 
-    `vector_bits` and `registers` describe the vector unit; cache sizes are bytes, and `l1_ways`
-    are the lines that a set of the nearest cache has room for. `tile_rows` by
-    `tile_vectors` accumulators fill the registers of a contraction; a turn of its loop has `tile_terms` terms, so that
-    counting takes few instructions beside the products of a small tile. Where a core's other thread is busy,
-    each issues fewer, and then they may be what takes the time. Columns are read where they lie if their terms are
-    up to `near_terms` bytes apart, for however many rows: those further apart are on a page each, and those a power of
-    two apart share a cache set, which costs more than packing them once. `reduction_lanes` is the width at which
-    a reduction runs along its own axis (1: in scalars). `permute_bits` is the width of a register from
-    which one instruction picks lanes at will, so that a small table can be looked up in it (0: there is none).
-    `fence` is the LLVM intrinsic that orders stores which go past the caches before all that follows ('': there are no
-    such stores, or they are ordered as others are). `vector_constraint` is LLVM's letter for any vector register.
+    `vector_bits` and `registers` describe the vector unit; cache sizes are bytes, and `l1_ways` are the lines that a
+    set of the nearest cache has room for. `tile_rows` by `tile_vectors` accumulators fill the registers of a
+    contraction; a turn of its loop has `tile_terms` terms, so that counting takes few instructions beside the products
+    of a small tile. Where a core's other thread is busy, each issues fewer, and then they may be what takes the time.
+    Columns are read where they lie if their terms are up to `near_terms` bytes apart, for however many rows: those
+    further apart are on a page each, and those a power of two apart share a cache set, which costs more than packing
+    them once. `reduction_lanes` is the width at which a reduction runs along its own axis (1: in scalars).
+    `permute_bits` is the width of a register from which one instruction picks lanes at will, so that a small table can
+    be looked up in it (0: there is none). `fence` is the LLVM intrinsic that orders stores which go past the caches
+    before all that follows ('': there are no such stores, or they are ordered as others are). `vector_constraint` is
+    LLVM's letter for any vector register.
     `converts_f16`: instructions convert between f16 and f32, rounded as rule 3 has it, whatever the mode of flushing.
     `ordered_extremes`: one instruction gives rule 5's maximum (NaN wins, -0 < +0).
     `streams`: pages that are read in turn, for hardware to fetch ahead in each, as fast as memory gives (1: one after
