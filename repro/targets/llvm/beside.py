@@ -29,8 +29,6 @@ from repro.targets.llvm.text import Val, integer
 MOST = 4
 """Outputs at a time (runs of 1 KiB that lie 128 KiB apart, on a Zen 5: 0.76 of the time of one with two, 0.66 with
 four, 0.64 with eight)."""
-
-
 STREAM_BYTES = 64 << 10
 """Between places that are read in turn (32 MiB in rows of 1 KiB, four of them in turn, on a Zen 3: 1.00 ms with rows 16
 KiB apart, 0.90 with 64, 0.88 with 128; 1.27 one after another, 2.1 with rows beside each other)."""
