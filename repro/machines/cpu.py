@@ -43,6 +43,7 @@ X86_64_V4 = Machine(
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
     converts_f16=True,
+    streams=4,
 )
 AARCH64 = Machine(
     name="cpu/aarch64",

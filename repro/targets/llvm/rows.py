@@ -3,7 +3,8 @@
 A stage is what a row's reductions can be computed from at once: the greatest element, then the sum of what that is
 taken from. While the elements of a row are computed, the row behind it is at its last stage, the next one at the stage
 before, all in one loop: so the steps with which a reduction ends, divisions and memory are waited for while there is
-other work. Each row's operations are those it would have alone, in their order.
+other work. Or the row behind it has gone through all stages but the last, which is in the loop, so that terms come from
+memory in one place at a time. Each row's operations are those it would have alone, in their order.
 """
 
 from __future__ import annotations
@@ -57,11 +58,12 @@ class Rows:
     def __init__(
         self, body: Body, roots: Sequence[Expr], top: Scope, outer: Sequence[Axis], kept: Reduce | None, beside: bool
     ) -> None:
-        """`beside`: whether stages go in one loop with the elements; else a row goes through all before the elements of
-        the one before."""
-        self.body, self.f, self.roots, self.beside = body, body.f, roots, beside
-        found = stages(roots, frozenset(outer), top)
-        self.stages = found if beside else [[each for stage in found for each in stage]]
+        """`beside`: whether all stages go in one loop with the elements; else the last does, and a row goes through
+        those before it beforehand."""
+        self.body, self.f, self.roots = body, body.f, roots
+        *before, last = stages(roots, frozenset(outer), top)
+        self.stages = [*before, last] if beside else [[each for stage in (*before, last) for each in stage]]
+        self.in_loop = frozenset(each for stage in self.stages for each in stage) if beside else frozenset(last)
         self.kept = kept if kept in self.stages[-1] else None
 
     def emit(self, first: Val, last: Val, at: Callable[[Val], Scope], elements: Elements) -> None:
@@ -126,7 +128,7 @@ class Rows:
         for each in reduces:
             reduction = Along(self.body, each, scope)
             reduction.kept_at = slot if each is self.kept else None
-            made = reduction.run() if self.beside and _count(each) == extent else None
+            made = reduction.run() if each in self.in_loop and _count(each) == extent else None
             if made is None:
                 scope.known[each] = self._alone(each, active, scope)
             else:
