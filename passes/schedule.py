@@ -284,9 +284,9 @@ def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine:
     apart = contraction.in_place(tile.vectors * width)
     if apart is None:
         return False
-    _, _, columns, terms = contraction.extents
-    size = contraction.terms[1].dtype.bytes
-    few = machine.tile_rows - 1 if columns * terms * size > machine.l2_bytes else FEW_TILES * tile.rows
+    term = contraction.terms[1]
+    size, elements = term.dtype.bytes, math.prod(axis.extent for axis in term.free)
+    few = machine.tile_rows - 1 if elements * size > machine.l2_bytes else FEW_TILES * tile.rows
     return apart * size > machine.near_terms and tile.block_m > few
 
 
