@@ -43,8 +43,8 @@ def _rows(*shape: int) -> Graph:
     return Graph((kind,), (reduce_axes("add", argument(0, kind), (len(shape) - 1,)),))
 
 
-def _together(kernel: Kernel, chosen: Schedule, machine: Machine) -> int:
-    return beside.together(kernel, Grid(kernel, chosen), Body(Function(), kernel, reductions.emit, machine))
+def _plan(kernel: Kernel, chosen: Schedule, machine: Machine) -> beside.Together | None:
+    return beside.plan(kernel, Grid(kernel, chosen), Body(Function(), kernel, reductions.emit, machine))
 
 
 @pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
@@ -54,7 +54,8 @@ def test_sums_have_the_references_bits(name: str, threads: int, machine: Machine
     graph = _graph(SHAPES[name])
     program, far = lower(graph), replace(machine, l1_bytes=64)
     chosen = [schedule(kernel, far) for kernel in program.kernels]
-    assert max(map(_together, program.kernels, chosen, [far] * len(chosen))) > 1
+    plans = map(_plan, program.kernels, chosen, [far] * len(chosen))
+    assert any(each is not None and each.count > 1 for each in plans)
     given = np.random.default_rng(7).standard_normal(SHAPES[name]).astype(np.float32)
     runner = executable(program, far, chosen, threads)
     [found] = runner.run([given])
@@ -74,7 +75,7 @@ def test_only_short_runs_that_are_not_near(
 ) -> None:
     (kernel,) = lower(_graph(shape)).kernels
     here = replace(machine, l1_bytes=1 << 30 if near else 64)
-    assert (_together(kernel, Schedule(None, 1, 1), here) > 1) == together
+    assert (_plan(kernel, Schedule(None, 1, 1), here) is not None) == together
 
 
 FAR_APART = {
@@ -101,9 +102,8 @@ def test_sums_that_are_read_in_several_places_at_once(name: str, threads: int, m
     far = replace(machine, l1_bytes=64, l2_bytes=64, streams=4, registers=32)
     program = lower(graph)
     chosen = [schedule(kernel, far) for kernel in program.kernels]
-    asked = beside.apart if name in FAR_APART else beside.in_runs
-    bodies = [Body(Function(), kernel, reductions.emit, far) for kernel in program.kernels]
-    assert any(map(asked, program.kernels, map(Grid, program.kernels, chosen), bodies))
+    plans = [each for each in map(_plan, program.kernels, chosen, [far] * len(chosen)) if each is not None]
+    assert any(each.apart > 0 if name in FAR_APART else each.kept is not None for each in plans)
     [kind] = graph.arguments
     given = np.random.default_rng(7).standard_normal(kind.shape).astype(np.float32)
     runner = executable(program, far, chosen, threads)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Lanes, Load, Order, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import I64
+from repro.machines import Machine
 from repro.numerics.contract import LANES
 from repro.targets.llvm import kept_lanes, scalars, short_runs
 from repro.targets.llvm.along import RUN_BYTES
@@ -34,18 +36,51 @@ STREAM_BYTES = 64 << 10
 KiB apart, 0.90 with 64, 0.88 with 128; 1.27 one after another, 2.1 with rows beside each other)."""
 
 
-def apart(kernel: Kernel, grid: Grid, body: Body) -> int:
-    """How many outputs further those lie that are summed together; 0: none are, for this reason."""
+@dataclass(frozen=True)
+class Together:
+    """How outputs are summed together: `count` of them in one loop, `apart` further from one to the next where they are
+    read in several places at once (0: one right after another); or all of `kept`, whose lanes stand in memory."""
+
+    count: int
+    apart: int = 0
+    kept: Reduce | None = None
+
+
+def plan(kernel: Kernel, grid: Grid, body: Body) -> Together | None:
+    """How the kernel's outputs are summed together; None: one after another."""
     sums, machine = [expr for expr in kernel.expressions if isinstance(expr, Reduce)], body.machine
-    if machine.streams == 1 or len(sums) != 1 or not grid.outer:
-        return 0
-    reduce, load = sums[0], sums[0].terms[0]
+    if grid.vector is not None or grid.inner or not grid.outer or kernel.serial or body.roads or body.lanes == 1:
+        return None
+    if not sums or not all(_in_whole_runs(each, grid) for each in sums):
+        return None
+    only = sums[0] if len(sums) == 1 and machine.streams > 1 and _from_afar(kernel, machine) else None
+    apart = 0 if only is None else _apart(only, kernel, grid, machine)
+    if apart:
+        return Together(machine.streams, apart)
+    short = all(_in_short_runs(each, kernel, grid, machine) for each in sums)
+    count = MOST if short else 1
+    while count > 1 and count * len(sums) > _most(sums, machine):
+        count //= 2
+    if count * len(sums) == 1:
+        return None
+    return Together(count, kept=only if only is not None and short and kept_lanes.pays(only) else None)
+
+
+def _from_afar(kernel: Kernel, machine: Machine) -> bool:
+    """Whether something is read from beyond the near caches."""
+    return any(buffer.nbytes > machine.l2_bytes for buffer in kernel.buffers)
+
+
+def _apart(reduce: Reduce, kernel: Kernel, grid: Grid, machine: Machine) -> int:
+    """How many outputs further those lie that are read in turn, where terms of an output lie beside each other and
+    registers hold the sums of so many; 0: they do not."""
+    load, along = reduce.terms[0], grid.outer[-1]
     vectors = LANES * reduce.dtype.bits // machine.vector_bits
     if not isinstance(load, Load) or load.when is not None or vectors * machine.streams > machine.registers:
         return 0
     in_order = all(ix.coefficient(load.offset, axis) == each for axis, each in _strides(reduce.axes))
-    stride, extent = ix.coefficient(load.offset, grid.outer[-1]) or 0, math.prod(axis.extent for axis in reduce.axes)
-    far = kernel.buffers[load.buffer].nbytes > machine.l2_bytes and grid.outer[-1].extent >= machine.streams
+    stride, extent = ix.coefficient(load.offset, along) or 0, math.prod(axis.extent for axis in reduce.axes)
+    far = kernel.buffers[load.buffer].nbytes > machine.l2_bytes and along.extent >= machine.streams
     return max(1, STREAM_BYTES // (stride * load.dtype.bytes)) if far and in_order and stride >= extent else 0
 
 
@@ -57,34 +92,10 @@ def _strides(axes: Sequence[Axis]) -> Iterator[tuple[Axis, int]]:
         step *= axis.extent
 
 
-def in_runs(kernel: Kernel, grid: Grid, body: Body) -> Reduce | None:
-    """The only sum, where it reads short runs from beyond the near caches, and hardware is left to fetch them."""
-    sums = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
-    if body.machine.streams == 1 or len(sums) != 1 or not together(kernel, grid, body):
-        return None
-    far = any(buffer.nbytes > body.machine.l2_bytes for buffer in kernel.buffers)
-    return sums[0] if far and _in_short_runs(sums[0], kernel, grid, body) and kept_lanes.pays(sums[0]) else None
-
-
-def together(kernel: Kernel, grid: Grid, body: Body) -> int:
-    """How many outputs are summed together; 0: one sum after another."""
-    sums = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
-    if grid.vector is not None or grid.inner or not grid.outer or kernel.serial or body.roads or body.lanes == 1:
-        return 0
-    if not sums or not all(_in_whole_runs(each, grid) for each in sums):
-        return 0
-    if apart(kernel, grid, body):
-        return body.machine.streams
-    count = MOST if all(_in_short_runs(each, kernel, grid, body) for each in sums) else 1
-    while count > 1 and count * len(sums) > _most(sums, body):
-        count //= 2
-    return count if count * len(sums) > 1 else 0
-
-
-def _most(sums: Sequence[Reduce], body: Body) -> int:
+def _most(sums: Sequence[Reduce], machine: Machine) -> int:
     """How many of such sums are in half the registers, at least one."""
-    vectors = max(LANES * each.dtype.bits // body.machine.vector_bits for each in sums)
-    return max(1, body.machine.registers // 2 // max(1, vectors))
+    vectors = max(LANES * each.dtype.bits // machine.vector_bits for each in sums)
+    return max(1, machine.registers // 2 // max(1, vectors))
 
 
 def _in_whole_runs(reduce: Reduce, grid: Grid) -> bool:
@@ -96,7 +107,7 @@ def _in_whole_runs(reduce: Reduce, grid: Grid) -> bool:
     return whole and reduce.free == frozenset(grid.outer)
 
 
-def _in_short_runs(reduce: Reduce, kernel: Kernel, grid: Grid, body: Body) -> bool:
+def _in_short_runs(reduce: Reduce, kernel: Kernel, grid: Grid, machine: Machine) -> bool:
     """Whether it reads memory as described above."""
     along, run = reduce.axes[-1], reduce.axes[-1].extent
     loads = [e for e in topological(reduce.terms) if isinstance(e, Load) and e.free & frozenset(reduce.axes)]
@@ -104,7 +115,7 @@ def _in_short_runs(reduce: Reduce, kernel: Kernel, grid: Grid, body: Body) -> bo
         e.when is None
         and ix.coefficient(e.offset, along) == 1
         and ix.coefficient(e.offset, grid.outer[-1]) == run
-        and kernel.buffers[e.buffer].nbytes > body.machine.l1_bytes
+        and kernel.buffers[e.buffer].nbytes > machine.l1_bytes
         for e in loads
     )
     return bool(loads) and beside and len(reduce.axes) > 1 and run * reduce.dtype.bytes < RUN_BYTES
@@ -114,35 +125,37 @@ def emit(
     body: Body,
     roots: Sequence[Expr],
     outer: Sequence[Axis],
-    items: tuple[Val, Val, int],
-    steps: int,
+    together: Together,
+    items: tuple[Val, Val],
     at: Callable[[Val], Scope],
     stores: Callable[[Scope], None],
 ) -> Val:
-    """Items from the first to before the last, so many at a time, `at` being the scope of one and `stores` what is left
-    once its sums are known; where the rest begins, fewer than go together. Those of a time lie `steps` apart, fewer
-    where fewer are left; 0: beside each other."""
-    (first, last, count), f = items, body.f
+    """Items from the first to before the last as planned, `at` being the scope of one and `stores` what is left once
+    its sums are known; where the rest begins, fewer than go together. Of those that lie apart, a last few do less."""
+    (first, last), count, f = items, together.count, body.f
+    if together.kept is not None:
+        kept_lanes.KeptLanes(body, together.kept, at, stores).emit(first, last)
+        return last
 
     def group(number: Val, step: Val) -> Sequence[Val]:
         scopes = [at(f.add(number, f.scaled(step, place))) for place in range(count)]
         for stage in stages(roots, frozenset(outer), scopes[0]):
-            for sums in _groups(stage, max(1, _most(stage, body) // count)):
-                Beside([Reduction(body, each, scope) for each in sums for scope in scopes], steps > 0).sum()
+            for sums in _groups(stage, max(1, _most(stage, body.machine) // count)):
+                Beside([Reduction(body, each, scope) for each in sums for scope in scopes], together.apart > 0).sum()
         for scope in scopes:
             stores(scope)
         return ()
 
     def block(begin: Val, _: list[Val]) -> Sequence[Val]:
         left = f.let(f"sub i64 {whole.text}, {begin.text}", I64)
-        step = scalars.least(f, f.let(f"udiv i64 {left.text}, {count}", I64), integer(steps))
+        step = scalars.least(f, f.let(f"udiv i64 {left.text}, {count}", I64), integer(together.apart))
         f.loop(begin, f.add(begin, step), 1, (), lambda number, _: group(number, step))
         return ()
 
     span = f.let(f"sub i64 {last.text}, {first.text}", I64)
     whole = f.add(first, f.let(f"and i64 {span.text}, {-count}", I64))
-    if steps:
-        f.loop(first, whole, count * steps, (), block)
+    if together.apart:
+        f.loop(first, whole, count * together.apart, (), block)
     else:
         f.loop(first, whole, count, (), lambda number, _: group(number, integer(1)))
     return whole

@@ -21,7 +21,6 @@ from repro.targets.llvm.body import Body
 from repro.targets.llvm.grid import Grid
 from repro.targets.llvm.group_lanes import GroupItem
 from repro.targets.llvm.items import Items
-from repro.targets.llvm.kept_lanes import KeptLanes
 from repro.targets.llvm.pixels import PixelItem
 from repro.targets.llvm.rows import kept_bytes
 from repro.targets.llvm.scope import Scope
@@ -106,14 +105,10 @@ def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machin
     elif items.reduced_ahead():
         items.rows(Val("%begin", I64), Val("%end", I64), top)
     else:
-        begin, end, at = Val("%begin", I64), Val("%end", I64), partial(items.at_outer, top=top)
-        in_runs, count = beside.in_runs(kernel, items.grid, body), beside.together(kernel, items.grid, body)
-        if in_runs is not None:
-            KeptLanes(body, in_runs, at, items.stores).emit(begin, end)
-            begin = end
-        elif count:
-            apart = beside.apart(kernel, items.grid, body)
-            begin = beside.emit(body, roots, items.grid.outer, (begin, end, count), apart, at, items.stores)
+        begin, end, together = Val("%begin", I64), Val("%end", I64), beside.plan(kernel, items.grid, body)
+        if together is not None:
+            at = partial(items.at_outer, top=top)
+            begin = beside.emit(body, roots, items.grid.outer, together, (begin, end), at, items.stores)
         f.loop(begin, end, 1, (), item)
     if f.metadata:
         f.effect(machine.fence, [], [])
