@@ -34,7 +34,7 @@ from repro.ir.program import (
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F32, I32, I64, Array
 from repro.machines import CPUS
-from repro.runtime.buffers import LARGE_BYTES, PAGE_BYTES, aligned
+from repro.runtime.buffers import ALIGNMENT, LARGE_BYTES, PAGE_BYTES, aligned
 from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.kernel import work_items
@@ -228,16 +228,36 @@ def test_outputs_are_the_callers_as_long_as_anyone_holds_a_view_of_them(machine)
 
 
 @MACHINES
-def test_large_memory_begins_with_a_page(machine) -> None:
+@pytest.mark.parametrize("nbytes", [PAGE_BYTES, LARGE_BYTES])
+def test_memory_of_a_page_begins_with_one(machine, nbytes: int) -> None:
     """A load of an input waits for no store to an output, at the same place of another page, that was before it."""
-    count = LARGE_BYTES // F32.bytes
+    count = nbytes // F32.bytes
     kernel = elementwise(count, 1, lambda x: apply("add", x, f32(1.0)))
     buffers = (Buffer(F32, count, INPUT, 0), Buffer(F32, count, OUTPUT, 0))
     program = Program((kernel,), buffers, (), (Call(0, (0, 1), ()),), 0)
     runner = executable(program, machine, [schedule(kernel, machine)])
     [found] = runner.run([np.zeros(count, np.float32)])
     assert found.ctypes.data % PAGE_BYTES == 0 and (found == 1).all()
-    assert aligned(LARGE_BYTES).ctypes.data % PAGE_BYTES == 0 and aligned(LARGE_BYTES).size == LARGE_BYTES
+    assert aligned(nbytes).ctypes.data % PAGE_BYTES == 0 and aligned(nbytes).size == nbytes
+    runner.close()
+
+
+@MACHINES
+@pytest.mark.parametrize("count", [4, PAGE_BYTES // F32.bytes, LARGE_BYTES // F32.bytes])
+def test_small_parameters_are_read_from_copies(machine, count: int) -> None:
+    """Which begin with a page where they have one; large ones are read where they lie."""
+    kernel = elementwise(count, 2, lambda x, w: apply("add", x, w))
+    buffers = (Buffer(F32, count, INPUT, 0), Buffer(F32, count, PARAMETER, 0), Buffer(F32, count, OUTPUT, 0))
+    program = Program((kernel,), buffers, (), (Call(0, (0, 1, 2), ()),), 1)
+    given = aligned(count * F32.bytes + ALIGNMENT)[ALIGNMENT:].view(np.float32)
+    given[:] = 2
+    runner = executable(program, machine, [schedule(kernel, machine)])
+    runner.buffers.bind_parameter(0, given)
+    held = runner.buffers.parameter(0)
+    assert held is not None and np.shares_memory(held, given) == (given.nbytes >= LARGE_BYTES)
+    assert np.shares_memory(held, given) or held.ctypes.data % (PAGE_BYTES if count > 4 else ALIGNMENT) == 0
+    [found] = runner.run([np.ones(count, np.float32)])
+    assert (found == 3).all()
     runner.close()
 
 

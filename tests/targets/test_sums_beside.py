@@ -81,7 +81,7 @@ def test_only_short_runs_that_are_not_near(
 FAR_APART = {
     "rows": _rows(1030, 96),
     "fewer rows than lie between those of a time": _rows(13, 64),
-    "rows of leaves": _rows(37, 9000),
+    "rows of leaves": _rows(37, 9024),
     "rows of two axes": _rows(5, 70, 160),
 }
 IN_RUNS = {

@@ -66,10 +66,20 @@ def _functional(name: str, *arguments: Any) -> Callable[..., Any]:
     return run
 
 
-def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
-    import torch.nn.functional as f
+def _layer_norm() -> Workload:
+    """By the model's own scale and bias, as in a model."""
 
-    return f.layer_norm(x, (x.shape[-1],), weight, bias)
+    def network(mode: str) -> tuple[Network, tuple[str, ...]]:
+        net = Network("layer_norm")
+        weights = (net.weight(name, _ROWS[1:]) for name in ("scale", "bias"))
+        return net, (net.node("LayerNormalization", net.input("x", _ROWS), *weights, axis=-1, epsilon=1e-5),)
+
+    def run(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
+        import torch.nn.functional as f
+
+        return f.layer_norm(inputs["x"], _ROWS[1:], parameters["scale"], parameters["bias"])
+
+    return Workload("layer_norm", f"last axis of {_ROWS}, its weights known", network, drawn({"x": _ROWS}), run)
 
 
 def _sum(axes: Sequence[int], shape: tuple[int, ...] = (256, 128, 256), among: str = "") -> Workload:
@@ -90,10 +100,7 @@ ROWS = (
     operation(
         "softmax", f"last axis of {_ROWS}", {"x": _ROWS}, simple("Softmax", axis=-1), _functional("softmax", -1),
     ),
-    operation(
-        "layer_norm", f"last axis of {_ROWS}", {"x": _ROWS, "scale": _ROWS[1:], "bias": _ROWS[1:]},
-        simple("LayerNormalization", axis=-1, epsilon=1e-5), _layer_norm, True,
-    ),
+    _layer_norm(),
     operation("gelu", f"{_ROWS}", {"x": _ROWS}, simple("Gelu"), _functional("gelu")),
     operation("sigmoid", f"{_ROWS}", {"x": _ROWS}, simple("Sigmoid"), lambda x: x.sigmoid()),
     operation(
