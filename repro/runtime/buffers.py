@@ -130,15 +130,12 @@ class Buffers:
         if position in self.program.written:
             self.set_parameter(position, value)
         elif number is not None:
-            if value.nbytes < LARGE_BYTES:
-                self._fresh(number)[:] = value.reshape(-1)
-            else:
-                self._bind(number, value.reshape(-1))
+            self._bind(number, value.reshape(-1), copies=value.nbytes < LARGE_BYTES)
             self.stale |= number in self._once.read
 
-    def _bind(self, number: int, value: Array) -> None:
+    def _bind(self, number: int, value: Array, copies: bool = False) -> None:
         address = address_of(value)
-        if address % PROMISED == 0 and value.flags.c_contiguous:
+        if not copies and address % PROMISED == 0 and value.flags.c_contiguous:
             self._place(number, value, address)
         else:
             self._fresh(number)[:] = value.reshape(-1)
