@@ -14,14 +14,15 @@ from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED
 from repro.ir.types import Array, DType
 
 ALIGNMENT, PAGE_BYTES = 64, 4096
-LARGE_BYTES = 16 * PAGE_BYTES
-"""Parameters of so many are read where they lie; smaller ones from copies, which are placed as all memory of ours.
+"""What has a page or more begins with one, other memory of ours with a line.
 
-What has a page or more begins with one. A load waits for a store before it to the same place of another page. Kernels
-read ahead of what they write, so outputs must not lie a little further into their pages than inputs into theirs; large
-arrays of callers lie 16 bytes into a page, or a line (a layer norm of 32 MiB on a Zen 3: 1.39 ms with its output a line
-behind a page's begin, 1.10 at the begin). Nor must a row of parameters, read at each row, lie a little before a page's
-end (on a Zen 4: 0.67 ms with both at a begin, 0.76 with one 128 bytes before an end, 0.85 with both)."""
+A load waits for a store before it to the same place of another page. Kernels read ahead of what they write, so outputs
+must not lie a little further into their pages than inputs into theirs; large arrays of callers lie 16 bytes into a
+page, or a line (a layer norm of 32 MiB on a Zen 3: 1.39 ms with its output a line behind a page's begin, 1.10 at the
+begin). Nor must a row of parameters, read at each row, lie a little before a page's end (on a Zen 4: 0.67 ms with both
+at a begin, 0.76 with one 128 bytes before an end, 0.85 with both)."""
+LARGE_BYTES = 16 * PAGE_BYTES
+"""Parameters of so many are read where they lie, smaller ones from copies."""
 PROMISED = 16
 """Bytes that code may take every buffer to be aligned to; those that it writes are aligned to the whole of it."""
 KEPT = 2
