@@ -177,10 +177,18 @@ def reduces_ahead(kernel: Kernel, machine: Machine) -> bool:
     return items.reduced_ahead()
 
 
+FROM_MEMORY = pytest.mark.parametrize("least", [1, streams.STREAMED_BYTES], ids=["from memory", "near"])
+"""Fewest bytes of a kernel that goes past the caches, as what comes from memory does."""
+
+
 @MACHINES
+@FROM_MEMORY
 @pytest.mark.parametrize("shape", [(3, 5, 64), (2, 3, 100), (2, 2, 33), (4, 2, 384), (2, 3, 1024)])
-def test_rows_reduced_while_others_are_computed(machine: Machine, shape: tuple[int, int, int]) -> None:
+def test_rows_reduced_while_others_are_computed(
+    machine: Machine, least: int, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Several parts, some of others, of every type; more threads than rows; rows of special values among others."""
+    monkeypatch.setattr(streams, "STREAMED_BYTES", least)
     made, random = by_their_extremes(*shape), np.random.default_rng(5)
     assert reduces_ahead(made, machine)
     x = random.standard_normal(shape).astype(np.float32) * np.float32(0.4)
@@ -219,8 +227,12 @@ def shares(rows: int, length: int) -> Kernel:
 
 
 @MACHINES
+@FROM_MEMORY
 @pytest.mark.parametrize("shape", [(2, 64), (2, 65), (7, 100), (4, 130)])
-def test_terms_that_are_kept_until_their_elements_are_computed(machine: Machine, shape: tuple[int, int]) -> None:
+def test_terms_that_are_kept_until_their_elements_are_computed(
+    machine: Machine, least: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STREAMED_BYTES", least)
     made, random = shares(*shape), np.random.default_rng(6)
     chosen = schedule(made, machine)
     assert 8 * shape[1] <= kernels.scratch_bytes(made, chosen) <= 8 * (shape[1] + 1024)
