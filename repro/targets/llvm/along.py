@@ -11,6 +11,7 @@ from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Lanes, Load, Reduce, topological
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars, tables
+from repro.targets.llvm.extreme_needs import Needs
 from repro.targets.llvm.extremes import Extreme
 from repro.targets.llvm.memory import FAR_BYTES
 from repro.targets.llvm.scope import Scope
@@ -111,7 +112,7 @@ class Along(Terms):
     def _run_of_extremes(self) -> Run:
         """The greatest or least float, a register's lanes apart; what is left over in the order's own lanes."""
         width = self.body.machine.lanes(self.dtype.bits)
-        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, width, self.body.machine)
+        extreme = self.extreme(width)
 
         def step(flat: Val, state: Sequence[Val], lanes: int) -> Sequence[Val]:
             return extreme.step(list(state), self.side_by_side(flat, width, lanes // width))
@@ -123,6 +124,10 @@ class Along(Terms):
             return self.combine(found, self.fold(self._rest(self.body.lanes, begin, end)))
 
         return Run(self.reduce, width * SIDE_BY_SIDE, extreme.start(self.identity(width)), step, finish)
+
+    def extreme(self, width: int) -> Extreme:
+        needs = self.body.needs.get(self.reduce, Needs())
+        return Extreme(self.f, self.reduce.combiner, self.dtype, width, self.body.machine, needs)
 
     def vector(self, flat: Val, lanes: int) -> Val:
         """So many terms from a number on, a multiple of theirs; where they lie in shorter runs, a part from each."""

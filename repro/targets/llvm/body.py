@@ -18,6 +18,7 @@ from repro.ir.types import F32, I32, I64
 from repro.machines import Machine
 from repro.numerics import narrow_loops
 from repro.targets.llvm import halves, nans, rows_in_memory, scalars, tables
+from repro.targets.llvm.extreme_needs import needs
 from repro.targets.llvm.memory import Memory
 from repro.targets.llvm.roads import Road, roads
 from repro.targets.llvm.scope import Scope
@@ -37,6 +38,7 @@ class Body(Memory):
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
         self.roads = roads(kernel, machine)
+        self.needs = needs(kernel)
         self.rows = rows_in_memory.columns(road.value for road in self.roads.values())
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────

@@ -1,9 +1,9 @@
 """The greatest or least of many floats in few steps, where a machine has no instruction for rule 5's maximum.
 
 What it has gives the second operand where one is NaN or both are zeros (AVX-512: orders zeros, and gives the number).
-So the extreme is found among numbers, and
-beside it whether there was a NaN, and which signs there were. Where the greatest is a zero nothing is above it, so it
-is -0 only if every sign is set; where the least is one nothing is below it, so it is +0 only if none is.
+So the extreme is found among numbers, and beside it whether there was a NaN, and which signs there were, where either
+shows (`Needs`). Where the greatest is a zero nothing is above it, so it is -0 only if every sign is set; where the
+least is one nothing is below it, so it is +0 only if none is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from repro.ir.types import BOOL, CANONICAL_NAN, F32, F64, U32, U64, DType
 from repro.machines import Machine
 from repro.targets.llvm import scalars
+from repro.targets.llvm.extreme_needs import Needs
 from repro.targets.llvm.text import Function, Val
 
 _BITS = {F32: U32, F64: U64}
@@ -21,8 +22,7 @@ _PACKED = {F32: "ps", F64: "pd"}
 WHOLE_BITS, SIGN_OF_RESULT = 512, 4
 """Of VRANGEPS: the register whose form states a rounding too; the result keeps its sign (0: the first operand's)."""
 State = list[Val]
-"""In each lane the extreme of the numbers so far, bits that are all set where there was a NaN, and in the highest bit
-whether all signs are set (max) or any is (min); the last is left out where an instruction orders zeros."""
+"""In each lane the extreme of the numbers so far, and what is noted beside it."""
 
 
 def in_pairs(combine: Callable[[Val, Val], Val], values: Sequence[Val]) -> Val:
@@ -34,6 +34,19 @@ def in_pairs(combine: Callable[[Val, Val], Val], values: Sequence[Val]) -> Val:
 
 
 @dataclass(frozen=True)
+class _Note:
+    """What is noted beside the extreme of numbers, and the extreme that it makes of that."""
+
+    start: Val
+    of: Callable[[Sequence[Val]], Val]
+    join: Callable[[Val, Val], Val]
+    found: Callable[[Val], Val]
+    """In which lanes."""
+    decided: Callable[[Val, Val], Val]
+    """Of the extreme so far, by whether it was found."""
+
+
+@dataclass(frozen=True)
 class Extreme:
     """A running maximum or minimum of vectors of floats."""
 
@@ -42,6 +55,7 @@ class Extreme:
     dtype: DType
     width: int
     machine: Machine
+    needs: Needs
 
     @staticmethod
     def pays(combiner: str, dtype: DType, machine: Machine) -> bool:
@@ -50,58 +64,50 @@ class Extreme:
 
     def start(self, identity: Val) -> State:
         """Of no terms; the identity is the infinity that anything replaces."""
-        return [identity, self._constant(0), *([] if self._ordered(self.width) else [self._bits(identity)])]
+        return [identity, *(note.start for note in self._notes())]
 
     def of(self, terms: Sequence[Val]) -> State:
-        """The state of some terms. One test finds a NaN in either of two."""
-        pairs = zip(terms[::2], [*terms[1::2], terms[-1]][: -(-len(terms) // 2)], strict=True)
-        unordered = in_pairs(self._or, [self._where(self._unordered(a, b)) for a, b in pairs])
-        signs = [] if self._ordered(self.width) else [in_pairs(self._sign, [self._bits(term) for term in terms])]
-        return [in_pairs(self.further, terms), unordered, *signs]
+        """The state of some terms."""
+        return [in_pairs(self.further, terms), *(note.of(terms) for note in self._notes())]
 
     def step(self, state: State, terms: Sequence[Val]) -> State:
         """The state with more terms."""
-        joins = (self.further, self._or, self._sign)
-        return [join(a, b) for join, a, b in zip(joins, self.of(terms), state, strict=False)]
+        joins = [self.further, *(note.join for note in self._notes())]
+        return [join(a, b) for join, a, b in zip(joins, self.of(terms), state, strict=True)]
 
     def value(self, state: State, folded: Val) -> Val:
         """Rule 5's extreme of the terms of all lanes; `folded` is the furthest of the state's numbers."""
-        return self._decided(folded, *(scalars.any_lane(self.f, each) for each in self._found(state)))
+        return self._decided(folded, state, lambda found: scalars.any_lane(self.f, found))
 
     def each(self, state: State) -> Val:
         """Rule 5's extreme of the terms of each lane."""
-        return self._decided(state[0], *self._found(state))
+        return self._decided(state[0], state, lambda found: found)
 
-    def _found(self, state: State) -> list[Val]:
-        """Where there was a NaN, and where a sign that decides between zeros (max: +, min: -)."""
-        _, unordered, *signs = state
-        is_nan, top = scalars.compare(self.f, "ne", unordered, self._constant(0)), 1 << (self.dtype.bits - 1)
-        decides = (scalars.binary(self.f, "and", each, self._constant(top)) for each in signs)
-        wanted = "eq" if self.combiner == "max" else "ne"
-        return [is_nan, *(scalars.compare(self.f, wanted, sign, self._constant(0)) for sign in decides)]
+    def _decided(self, furthest: Val, state: State, where: Callable[[Val], Val]) -> Val:
+        for note, noted in zip(self._notes(), state[1:], strict=True):
+            furthest = note.decided(furthest, where(note.found(noted)))
+        return furthest
 
-    def _decided(self, furthest: Val, is_nan: Val, found: Val | None = None) -> Val:
-        nan = scalars.constant(self.f, self.dtype, CANONICAL_NAN[self.dtype], furthest.width)
-        number = furthest if found is None else self._zero_by_sign(furthest, found)
-        return scalars.select(self.f, is_nan, nan, number)
-
-    def _zero_by_sign(self, furthest: Val, found: Val) -> Val:
-        is_max, width = self.combiner == "max", furthest.width
-        zeros = [scalars.constant(self.f, self.dtype, bits, width) for bits in (0, 1 << (self.dtype.bits - 1))]
-        zero = scalars.select(self.f, found, zeros[not is_max], zeros[is_max])
-        is_zero = scalars.compare(self.f, "eq", furthest, zeros[0])
-        return scalars.select(self.f, is_zero, zero, furthest)
+    def _notes(self) -> list[_Note]:
+        """Signs decide between zeros; a NaN is the extreme whatever else there is."""
+        found = list[_Note]()
+        if self.needs.zeros and not self._ordered(self.width):
+            start = self._constant(-1 if self.combiner == "max" else 0)
+            found.append(_Note(start, self._signs, self._sign, self._sign_decides, self._zero_by_sign))
+        if self.needs.nan:
+            found.append(_Note(self._constant(0), self._unordered, self._or, self._some, self._nan_where))
+        return found
 
     def _ordered(self, width: int) -> bool:
         """Whether one instruction orders numbers and zeros of so many lanes."""
         return self.machine.orders_zeros and self.machine.has_register_of(width * self.dtype.bits)
 
     def further(self, a: Val, b: Val) -> Val:
-        """Of numbers: one instruction, which gives b where both are zeros, or orders these. Of a NaN and a number:
-        either."""
-        if self._ordered(a.width):
+        """Of numbers: one instruction, which gives b where both are zeros, or orders these if they show. Of a NaN and a
+        number: either."""
+        if self.needs.zeros and self._ordered(a.width):
             return self._range(a, b)
-        if self._ordered(self.width):
+        if self.needs.zeros and self._ordered(self.width):
             return scalars.apply(self.f, self.combiner, self.dtype, [a, b])
         return scalars.select(self.f, scalars.compare(self.f, "gt" if self.combiner == "max" else "lt", a, b), a, b)
 
@@ -115,19 +121,50 @@ class Extreme:
         arguments = [a.typed, b.typed, which, f"{kind} zeroinitializer", mask, *rounding]
         return self.f.let(f"call {kind} @{name}({', '.join(arguments)})", self.dtype, a.width)
 
+    # signs: all of them set (max), or any (min) ─────────────────────────────────────────────────────
+
+    def _signs(self, terms: Sequence[Val]) -> Val:
+        return in_pairs(self._sign, [self._bits(term) for term in terms])
+
     def _sign(self, a: Val, b: Val) -> Val:
         return scalars.binary(self.f, "and" if self.combiner == "max" else "or", a, b)
+
+    def _sign_decides(self, noted: Val) -> Val:
+        """Whether there was one that does (max: +, min: -)."""
+        sign = scalars.binary(self.f, "and", noted, self._constant(1 << (self.dtype.bits - 1)))
+        return scalars.compare(self.f, "eq" if self.combiner == "max" else "ne", sign, self._constant(0))
+
+    def _zero_by_sign(self, furthest: Val, found: Val) -> Val:
+        is_max, width = self.combiner == "max", furthest.width
+        zeros = [scalars.constant(self.f, self.dtype, bits, width) for bits in (0, 1 << (self.dtype.bits - 1))]
+        zero = scalars.select(self.f, found, zeros[not is_max], zeros[is_max])
+        is_zero = scalars.compare(self.f, "eq", furthest, zeros[0])
+        return scalars.select(self.f, is_zero, zero, furthest)
+
+    # NaN: all bits set where there was one ──────────────────────────────────────────────────────────
+
+    def _unordered(self, terms: Sequence[Val]) -> Val:
+        """One test finds a NaN in either of two."""
+        pairs = zip(terms[::2], [*terms[1::2], terms[-1]][: -(-len(terms) // 2)], strict=True)
+        return in_pairs(
+            self._or, [self._where(self.f.let(f"fcmp uno {a.typed}, {b.text}", BOOL, a.width)) for a, b in pairs]
+        )
 
     def _or(self, a: Val, b: Val) -> Val:
         return scalars.binary(self.f, "or", a, b)
 
-    def _unordered(self, a: Val, b: Val) -> Val:
-        return self.f.let(f"fcmp uno {a.typed}, {b.text}", BOOL, a.width)
-
     def _where(self, condition: Val) -> Val:
-        """All bits set where it holds."""
         kind = self._constant(0).type
         return self.f.let(f"sext {condition.typed} to {kind}", _BITS[self.dtype], self.width)
+
+    def _some(self, noted: Val) -> Val:
+        return scalars.compare(self.f, "ne", noted, self._constant(0))
+
+    def _nan_where(self, furthest: Val, found: Val) -> Val:
+        nan = scalars.constant(self.f, self.dtype, CANONICAL_NAN[self.dtype], furthest.width)
+        return scalars.select(self.f, found, nan, furthest)
+
+    # ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _bits(self, value: Val) -> Val:
         return scalars.bitcast(self.f, value, _BITS[self.dtype])

@@ -55,7 +55,7 @@ class Reduction(Along):
         return in_pairs(self.combine, self.written_out(self.term)) if self.few() else self.plain()
 
     def _extreme_across(self) -> Val:
-        extreme = Extreme(self.f, self.reduce.combiner, self.dtype, self.width, self.body.machine)
+        extreme = self.extreme(self.width)
         if self.few():
             return extreme.each(extreme.of(self.written_out(self.term)))
 
