@@ -23,6 +23,10 @@ EXP_GROWTH = {16: mpf(2) ** -23}
 """The same, for each r^2, where a table has few points: most of what rounds there is in proportion to it."""
 PACKED = (16,)
 """Tables whose entries hold both parts."""
+PLACES_BELOW, PLACES = 90, 1 << 12
+"""Of tables for each part: powers of two below 1 that have places, and how many places there are."""
+LAST_PLACE = mpf(2) ** -22
+"""Of a float from 2 to 4, whose exponent has only its highest bit."""
 POWER_BITS, LOW_SHIFT, LEAST_LOW = 20, 10, mpf(2) ** -22
 """Found by trying: these lose least."""
 UNIT = LEAST_LOW / 2**23
@@ -75,10 +79,11 @@ def tail(r: mpf) -> mpf:
 
 def exp_tables(points: int) -> Iterator[str]:
     step, error = log(mpf(2)) / points, EXP_ERRORS[points]
-    yield f"EXP_{points}_POINTS_A_UNIT = float.fromhex({float(rounded(1 / step)).hex()!r})".replace("'", '"')
+    last_place = mpf(1) if points in PACKED else LAST_PLACE
+    yield from scalar(f"EXP_{points}_PLACES_A_UNIT", rounded(1 / step) * last_place)
     high, low = pair(step)
-    yield from scalar(f"EXP_{points}_STEP", high)
-    yield from scalar(f"EXP_{points}_STEP_LOW", low)
+    yield from scalar(f"EXP_{points}_STEP", high / last_place)
+    yield from scalar(f"EXP_{points}_STEP_LOW", low / last_place)
     yield from packed_table(points, step, error) if points in PACKED else two_tables(points, step, error)
     yield from window(f"EXP_{points}", error)
     end = step / 2 * (1 + mpf(2) ** -10)
@@ -97,13 +102,16 @@ def exp_tables(points: int) -> Iterator[str]:
 
 
 def two_tables(points: int, step: mpf, error: mpf) -> Iterator[str]:
-    shift = 24 - points.bit_length()
+    shift, below = 24 - points.bit_length(), PLACES_BELOW * points
     powers = [rounded(mpf(2) ** (mpf(j) / points)) for j in range(points)]
+    yield from scalar(f"EXP_{points}_SHIFTER", 2 + below * LAST_PLACE, f"1 as a power has place {below}.")
+    yield f"EXP_{points}_FAR_BITS = 0x{0xFFFFFFFF & ~bits(mpf(2)) & ~(PLACES - 1):08X}"
+    yield f'"""Those of n + shifter that are 0 if it is from 2 on, and its place one of {PLACES}."""'
     yield f"EXP_{points}_POWERS = ("
-    yield from (f"    0x{bits(power) - (j << shift):08X}," for j, power in enumerate(powers))
+    yield from (f"    0x{(bits(power) - (below + j << shift)) % 2**32:08X}," for j, power in enumerate(powers))
     yield ")"
-    place = f"({points} k + j) 2^{shift}"
-    yield f'"""Bits of 2^(j/{points}), less j 2^{shift}: {place} adds j again, and k to the exponent."""'
+    place = f"the place, times 2^{shift}"
+    yield f'"""Bits of 2^(j/{points}), less those of its place: {place}, adds them again, and k to the exponent."""'
     lows = [rounded(mpf(j) * step - log(power) - error) for j, power in enumerate(powers)]
     yield from table(f"EXP_{points}_LOWS", lows, "What the powers' logarithms lack, less the error allowed for.")
 

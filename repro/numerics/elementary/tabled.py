@@ -28,16 +28,19 @@ _SHIFTER = float(3 << 22)
 
 @dataclass(frozen=True)
 class _ExpTable:
-    """Constants for some number of points to a factor of two."""
+    """Constants for some number of points to a factor of two. Added to a multiple of the step, the shifter leaves its
+    number in an f32's low bits: its place."""
 
-    points_a_unit: float
+    shifter: float
+    places_a_unit: float
     step: float
     step_low: float
     entry: Callable[[Value], Pair]
     """A power near 2^(n/points), and what its logarithm lacks, by the bits of n + shifter."""
+    undecided: Callable[[Value, Value, Value], Value]
+    """Whether the argument, or n + shifter, is too far from 0, or the window's ends are not alike."""
     window: float
     tail: tuple[float, ...]
-    shifter: float = _SHIFTER
     window_growth: float | None = None
     """What the window grows by with r^2, where it does: one more operation, but with few points twice as many lanes
     would be undecided without it."""
@@ -70,14 +73,25 @@ def _one_table(entries: Sequence[int], power_mask: int, low_shift: int, first_lo
     return entry
 
 
+def _by_argument(x: Value, _shifted: Value, alike: Value) -> Value:
+    """Below -75 low parts would be subnormal; beyond 75 nothing is decided either."""
+    return ~((abs(x) <= 75.0) & alike)
+
+
+def _by_place(_x: Value, shifted: Value, alike: Value) -> Value:
+    """For machines that test bits by one instruction: the places of -62.4 to 26.3 are all there are, and a shifter of
+    few bits tells any other argument, infinity or NaN from them. This is known early, so it stands apart."""
+    return (shifted.as_bits(U32) & k.EXP_32_FAR_BITS).differs(0) | ~alike
+
+
 _EXP_32 = _ExpTable(
-    k.EXP_32_POINTS_A_UNIT, k.EXP_32_STEP, k.EXP_32_STEP_LOW, _two_tables(k.EXP_32_POWERS, k.EXP_32_LOWS),
-    k.EXP_32_WINDOW, k.EXP_32_TAIL,
+    k.EXP_32_SHIFTER, k.EXP_32_PLACES_A_UNIT, k.EXP_32_STEP, k.EXP_32_STEP_LOW,
+    _two_tables(k.EXP_32_POWERS, k.EXP_32_LOWS), _by_place, k.EXP_32_WINDOW, k.EXP_32_TAIL,
 )  # fmt: skip
 _EXP_16 = _ExpTable(
-    k.EXP_16_POINTS_A_UNIT, k.EXP_16_STEP, k.EXP_16_STEP_LOW,
-    _one_table(k.EXP_16_ENTRIES, k.EXP_16_POWER_MASK, k.EXP_16_LOW_SHIFT, k.EXP_16_FIRST_LOW),
-    k.EXP_16_WINDOW, k.EXP_16_TAIL, k.EXP_16_SHIFTER, k.EXP_16_WINDOW_GROWTH,
+    k.EXP_16_SHIFTER, k.EXP_16_PLACES_A_UNIT, k.EXP_16_STEP, k.EXP_16_STEP_LOW,
+    _one_table(k.EXP_16_ENTRIES, k.EXP_16_POWER_MASK, k.EXP_16_LOW_SHIFT, k.EXP_16_FIRST_LOW), _by_argument,
+    k.EXP_16_WINDOW, k.EXP_16_TAIL, k.EXP_16_WINDOW_GROWTH,
 )  # fmt: skip
 
 
@@ -88,12 +102,9 @@ def _line(slope: Value, at: Value, start: Value) -> Pair:
 
 
 def _exp(x: Value, table: _ExpTable) -> Value:
-    """2^k T e^r, with 2^k T made by one addition of integers.
-
-    Below -75 low parts would be subnormal, and 0 is the result below -104; beyond 75 nothing is decided either, so that
-    no argument is clamped first.
-    """
-    shifted = fma(x, table.points_a_unit, table.shifter)
+    """2^k T e^r, with 2^k T made by one addition of integers. Far arguments are left to the first road, so that none is
+    clamped first; below -104 the result is 0."""
+    shifted = fma(x, table.places_a_unit, table.shifter)
     n, place = shifted - table.shifter, shifted.as_bits(I32)
     power, lacking = table.entry(place)
     r = fma(n, -table.step, x)
@@ -105,7 +116,7 @@ def _exp(x: Value, table: _ExpTable) -> Value:
     growth = table.window_growth
     window = table.window if growth is None else fma(square, growth, table.window)
     least, most = rows.ends(high, low, window)
-    undecided = ~((abs(x) <= 75.0) & least.equals(most))
+    undecided = table.undecided(x, shifted, least.equals(most))
     seldom = rarely(undecided & ~(x < -104.0), exponential.exp(x), x.same(0.0))
     return rarely(undecided, seldom, least)
 

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-EXP_32_POINTS_A_UNIT = float.fromhex("0x1.7154760000000p+5")
-EXP_32_STEP = float.fromhex("0x1.62e4300000000p-6")
-EXP_32_STEP_LOW = float.fromhex("-0x1.05c6100000000p-34")
+EXP_32_PLACES_A_UNIT = float.fromhex("0x1.7154760000000p-17")
+EXP_32_STEP = float.fromhex("0x1.62e4300000000p+16")
+EXP_32_STEP_LOW = float.fromhex("-0x1.05c6100000000p-12")
+EXP_32_SHIFTER = float.fromhex("0x1.0016800000000p+1")
+"""1 as a power has place 2880."""
+EXP_32_FAR_BITS = 0xBFFFF000
+"""Those of n + shifter that are 0 if it is from 2 on, and its place one of 4096."""
 EXP_32_POWERS = (
-    0x3F800000,
-    0x3F7ECD87,
-    0x3F7DAAC3,
-    0x3F7C980F,
-    0x3F7B95C2,
-    0x3F7AA43A,
-    0x3F79C3D3,
-    0x3F78F4F0,
-    0x3F7837F0,
-    0x3F778D3A,
-    0x3F76F532,
-    0x3F767043,
-    0x3F75FED7,
-    0x3F75A15B,
-    0x3F75583F,
-    0x3F7523F6,
-    0x3F7504F3,
-    0x3F74FBAF,
-    0x3F7508A4,
-    0x3F752C4D,
-    0x3F75672A,
-    0x3F75B9BE,
-    0x3F76248C,
-    0x3F76A81E,
-    0x3F7744FD,
-    0x3F77FBB8,
-    0x3F78CCDF,
-    0x3F79B907,
-    0x3F7AC0C7,
-    0x3F7BE4BA,
-    0x3F7D257D,
-    0x3F7E83B3,
+    0x12800000,
+    0x127ECD87,
+    0x127DAAC3,
+    0x127C980F,
+    0x127B95C2,
+    0x127AA43A,
+    0x1279C3D3,
+    0x1278F4F0,
+    0x127837F0,
+    0x12778D3A,
+    0x1276F532,
+    0x12767043,
+    0x1275FED7,
+    0x1275A15B,
+    0x1275583F,
+    0x127523F6,
+    0x127504F3,
+    0x1274FBAF,
+    0x127508A4,
+    0x12752C4D,
+    0x1275672A,
+    0x1275B9BE,
+    0x1276248C,
+    0x1276A81E,
+    0x127744FD,
+    0x1277FBB8,
+    0x1278CCDF,
+    0x1279B907,
+    0x127AC0C7,
+    0x127BE4BA,
+    0x127D257D,
+    0x127E83B3,
 )
-"""Bits of 2^(j/32), less j 2^18: (32 k + j) 2^18 adds j again, and k to the exponent."""
+"""Bits of 2^(j/32), less those of its place: the place, times 2^18, adds them again, and k to the exponent."""
 EXP_32_LOWS = (
     float.fromhex("-0x1.3b2c480000000p-36"),
     float.fromhex("-0x1.949b7a0000000p-25"),
@@ -83,7 +87,7 @@ EXP_32_TAIL = (
     float.fromhex("0x1.5555da0000000p-5"),
 )
 """(e^r - 1 - r) / r^2 between points, lowest power first; r^2 times its error 2^-42.48."""
-EXP_16_POINTS_A_UNIT = float.fromhex("0x1.7154760000000p+4")
+EXP_16_PLACES_A_UNIT = float.fromhex("0x1.7154760000000p+4")
 EXP_16_STEP = float.fromhex("0x1.62e4300000000p-5")
 EXP_16_STEP_LOW = float.fromhex("-0x1.05c6100000000p-33")
 EXP_16_SHIFTER = float.fromhex("0x1.000fdc0000000p+23")

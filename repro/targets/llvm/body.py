@@ -143,13 +143,15 @@ class Body(Memory):
 
     def _together(self, root: Rarely, scopes: Sequence[Scope]) -> Sequence[Val]:
         """The value in each scope, step by step in all of them, so that none waits for its own last step, and with one
-        branch round what is seldom in any of them."""
+        branch round what is seldom in any of them. What can make it so is asked of all, one thing after another: what
+        is known early need not be kept."""
         if len(scopes) == 1:
             return [self.value(root, scopes[0])]
-        for expr in _steps([root.condition, root.common], scopes[0]):
+        causes = _alternatives(root.condition)
+        for expr in _steps([*causes, root.common], scopes[0]):
             for scope in scopes:
                 self.value(expr, scope)
-        conditions = [self.value(root.condition, scope) for scope in scopes]
+        conditions = [self.value(cause, scope) for cause in causes for scope in scopes]
         common = [self.value(root.common, scope) for scope in scopes]
         taken = scalars.any_lane(self.f, reduce(partial(scalars.binary, self.f, "or"), conditions))
         return self.f.either(
@@ -323,6 +325,13 @@ def _changing(kernel: Kernel) -> frozenset[Expr]:
         if own or any(child in found for child in expr.children):
             found.add(expr)
     return frozenset(found)
+
+
+def _alternatives(condition: Expr) -> list[Expr]:
+    """Of which one must hold."""
+    if isinstance(condition, Apply) and condition.op == "or":
+        return [each for child in condition.children for each in _alternatives(child)]
+    return [condition]
 
 
 def _steps(roots: Sequence[Expr], scope: Scope) -> Sequence[Expr]:
