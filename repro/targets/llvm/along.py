@@ -11,9 +11,9 @@ from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Lanes, Load, Reduce, topological
 from repro.ir.types import BOOL, I64
 from repro.targets.llvm import scalars, tables
-from repro.targets.llvm.extreme_needs import Needs
 from repro.targets.llvm.extremes import Extreme
 from repro.targets.llvm.memory import FAR_BYTES
+from repro.targets.llvm.row_sums import Needs
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.short_runs import FEWEST
 from repro.targets.llvm.terms import Terms

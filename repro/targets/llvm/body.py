@@ -17,8 +17,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import F32, I32, I64
 from repro.machines import Machine
 from repro.numerics import narrow_loops
-from repro.targets.llvm import halves, nans, rows_in_memory, scalars, tables
-from repro.targets.llvm.extreme_needs import needs
+from repro.targets.llvm import halves, nans, row_sums, rows_in_memory, scalars, tables
 from repro.targets.llvm.memory import Memory
 from repro.targets.llvm.roads import Road, roads
 from repro.targets.llvm.scope import Scope
@@ -38,7 +37,7 @@ class Body(Memory):
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
         self.roads = roads(kernel, machine)
-        self.needs = needs(kernel)
+        self.needs, self.quotients = row_sums.needs(kernel), row_sums.quotients(kernel)
         self.rows = rows_in_memory.columns(road.value for road in self.roads.values())
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +170,9 @@ class Body(Memory):
         if value is not None:
             found = self.value(value, scope)
             if nans.together(self.machine, found.width):
-                return nans.made_one(self.f, found, self.machine.lanes(F32.bits))
+                total = self.value(self.quotients[value], scope) if value in self.quotients else None
+                total = None if total is None or total.width > 1 else total
+                return nans.made_one(self.f, found, self.machine.lanes(F32.bits), total)
         tested = nans.operand(expr)
         if tested is not None:
             return nans.test(self.f, self.value(tested, scope))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from repro.ir.types import BOOL, CANONICAL_NAN, F32, F64, U32, U64, DType
 from repro.machines import Machine
 from repro.targets.llvm import scalars
-from repro.targets.llvm.extreme_needs import Needs
+from repro.targets.llvm.row_sums import Needs
 from repro.targets.llvm.text import Function, Val
 
 _BITS = {F32: U32, F64: U64}

@@ -12,7 +12,7 @@ from repro.ir.expressions import Apply, Expr, apply, bitcast, const
 from repro.ir.types import BOOL, CANONICAL_NAN, F32, U32
 from repro.machines import Machine
 from repro.targets.llvm import scalars, tables
-from repro.targets.llvm.text import Function, Val
+from repro.targets.llvm.text import Function, Val, literal
 
 
 def operand(expr: Apply) -> Expr | None:
@@ -50,14 +50,26 @@ def together(machine: Machine, width: int) -> bool:
     return 1 < lanes < width and width % lanes == 0 and not machine.ordered_extremes
 
 
-def made_one(f: Function, value: Val, lanes: int) -> Val:
-    """Values of several registers of so many lanes, with the canonical NaN in place of any."""
+def made_one(f: Function, value: Val, lanes: int, total: Val | None = None) -> Val:
+    """Values of several registers of so many lanes, with the canonical NaN in place of any. Where a sum that is known
+    is above 0 and below infinity there is none (`row_sums.quotients`)."""
+    some = _some(f, value, lanes) if total is None else _unusual(f, total)
+    nan = scalars.constant(f, F32, CANONICAL_NAN[F32], value.width)
+    return f.either(some, lambda: [scalars.select(f, test(f, value), nan, value)], lambda: [value], seldom=True)[0]
+
+
+def _some(f: Function, value: Val, lanes: int) -> Val:
     parts = [tables.lanes_of(f, value, first, lanes) for first in range(0, value.width, lanes)]
     pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
     found = [f.let(f"fcmp uno {a.typed}, {b.text}", BOOL, lanes) for a, b in pairs]
-    some = scalars.any_lane(f, reduce(partial(scalars.binary, f, "or"), found))
-    nan = scalars.constant(f, F32, CANONICAL_NAN[F32], value.width)
-    return f.either(some, lambda: [scalars.select(f, test(f, value), nan, value)], lambda: [value], seldom=True)[0]
+    return scalars.any_lane(f, reduce(partial(scalars.binary, f, "or"), found))
+
+
+def _unusual(f: Function, total: Val) -> Val:
+    """Whether it is not above 0, or not below infinity."""
+    zero, infinity = literal(F32, 0), literal(F32, 0x7F800000)
+    low = f.let(f"fcmp ule {total.typed}, {zero.text}", BOOL)
+    return scalars.binary(f, "or", low, f.let(f"fcmp uge {total.typed}, {infinity.text}", BOOL))
 
 
 def test(f: Function, value: Val) -> Val:

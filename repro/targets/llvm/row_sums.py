@@ -1,9 +1,12 @@
-"""What a kernel's greatest and least floats need not tell apart.
+"""What the sum of a row tells of its terms, so that nothing else need find it out.
 
 Rule 5's maximum is a NaN where one of its terms is, and +0 rather than -0; finding either takes instructions beside the
 maximum of numbers. A softmax needs neither. Where a term is a NaN, so is the sum of the row's exponentials, whatever
 number was taken from them before, and so is all that is computed with that sum (rule 4 leaves a NaN's bits open). And
 a zero's sign changes nothing in x - max but a zero's sign, which exp does not see.
+
+Nor need its results be searched for NaN (rule 4 makes them one in outputs) where the sum is a number above 0 and below
+infinity: then each of its terms is finite, so that their quotients are numbers.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from passes.rename import rewritten
-from repro.ir.expressions import Apply, Expr, Reduce, topological
+from repro.ir.expressions import Apply, Expr, Reduce, apply, topological
 from repro.ir.loops import Kernel
+from repro.ir.types import F32
+from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.elementary.occurrences import functions
 
 KEEP_NAN = frozenset({"add", "sub", "mul", "div", "fma", "neg", "abs", "sqrt", "convert"})
@@ -27,6 +32,25 @@ class Needs:
 
     nan: bool = True
     zeros: bool = True
+
+
+def quotients(kernel: Kernel) -> Mapping[Expr, Reduce]:
+    """Values that are numbers if a sum is above 0 and below infinity, with that sum: a term of it that is divided by
+    it, or the logarithm of such a quotient, from which the term's exponential was taken."""
+    sums = [e for e in kernel.expressions if isinstance(e, Reduce) and e.combiner == "add" and not e.has_present]
+    found = dict[Expr, Reduce]()
+    for total in (each for each in sums if each.dtype is F32):
+        apart = [axis for axis in kernel.axes if axis not in total.free]
+        if [axis.extent for axis in apart] == [axis.extent for axis in total.axes]:
+            (term,) = rewritten(total.terms, dict(zip(total.axes, apart, strict=True)))
+            found[apply("div", term, total)] = total
+            found |= {apply("sub", each, FUNCTIONS["log"](total)): total for each in _logarithms(term)}
+    return {value: total for value, total in found.items() if value in frozenset(kernel.expressions)}
+
+
+def _logarithms(term: Expr) -> list[Expr]:
+    """The operand, where the term is an exponential."""
+    return [operand for operand, _, function in functions(topological([term]), ("exp",)) if function is term]
 
 
 def needs(kernel: Kernel) -> Mapping[Reduce, Needs]:

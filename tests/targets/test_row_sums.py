@@ -1,4 +1,4 @@
-"""Maxima that need not find NaN, or order zeros: which they are, and that nothing shows where they do not."""
+"""What the sum of a row tells: maxima need not find NaN, or order zeros, and quotients need not be searched for NaN."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.elementwise import canonical_nan_expr
 from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
-from repro.targets.llvm.extreme_needs import Needs, needs
+from repro.targets.llvm.row_sums import Needs, needs, quotients
 from tests.targets.native import HERE, run_kernel, same
 
 MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
@@ -138,6 +138,59 @@ def test_a_softmax_has_no_test_for_nan_among_its_terms() -> None:
         return kernels.emit(made, schedule(made, machine), machine).count("fcmp uno")
 
     assert tests("exponentials") > tests("softmax")
+
+
+SHARES = {
+    "x": lambda x: x,
+    "x^2": lambda x: apply("mul", x, x),
+    "e^x": exp,
+    "1 or NaN": lambda x: apply("div", x, x),
+}
+
+
+def shares(of: Callable[[Expr], Expr], shape: tuple[int, int], logarithm: bool = False, shift: int = 0) -> Kernel:
+    """Of each row, what its terms are of their sum, with the canonical NaN; or that of exponentials, as its logarithm.
+    The sum may be of a later row."""
+    count, length = shape
+    r, c, t = ix.axis(0, count), ix.axis(1, length), ix.axis(2, length)
+    x, y = load(F32, 0, ix.linear((r, c), shape)), load(F32, 0, ix.linear((ix.add(r, ix.number(shift)), t), shape))
+    total = reduce("add", Lanes(32, 4096), [t], [of(y)])
+    value = apply("sub", x, log(total)) if logarithm else apply("div", of(x), total)
+    buffers = (BufferParameter(F32, (count + shift) * length, False), BufferParameter(F32, count * length, True))
+    return Kernel(buffers, (), (r, c), 0, (Store(1, ix.linear((r, c), shape), canonical_nan_expr(value)),))
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_quotients_of_terms_and_their_sum(name: str) -> None:
+    kernel = shares(SHARES[name], (3, 64))
+    ((value, total),) = quotients(kernel).items()
+    assert value is apply("div", value.children[0], total)
+    assert not quotients(shares(SHARES[name], (3, 64), shift=1)), "of another row"
+    logarithms = quotients(shares(SHARES[name], (3, 64), logarithm=True))
+    assert len(logarithms) == (name == "e^x")
+
+
+@MACHINES
+@pytest.mark.parametrize("name", SHARES)
+@pytest.mark.parametrize("logarithm", [False, True])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_nan_is_one_whatever_the_sum_is(machine: Machine, name: str, logarithm: bool, shift: int) -> None:
+    """Sums of 0, of more than there is, of infinities, of NaN, of numbers below 0; bits are compared, NaN's too."""
+    shape = (40, 256)
+    x = special(np.random.default_rng(8), (shape[0] + shift, shape[1]))
+    for row, value in enumerate((0.0, -0.0, 3e38, -3e38, np.inf, -np.inf, -200.0, 2.0**-149, 90.0, np.nan)):
+        x[3 * row] = value
+    x[1, 1::2], x[1, ::2] = 1.0, -1.0
+    x[4, 1::2], x[4, ::2] = np.inf, -np.inf
+    kernel = shares(SHARES[name], shape, logarithm, shift)
+    buffers = [x.reshape(-1), np.zeros(shape[0] * shape[1], np.float32)]
+    wanted = [array.copy() for array in buffers]
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, wanted)
+    found = run_kernel(kernel, buffers, machine)[1]
+    assert np.array_equal(found.view(np.uint32), wanted[1].view(np.uint32))
+    assert np.isnan(found).any()
+    assert (found.view(np.uint32)[np.isnan(found)] == 0x7FC00000).all()
 
 
 def special(random: np.random.Generator, shape: tuple[int, int]) -> Array:
