@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+from proofs import roads as proven
 from proofs.native import elementwise_kernel
+from repro.ir.expressions import Expr, apply, const
 from repro.ir.schedule import Schedule
 from repro.ir.types import CANONICAL_NAN, F32
 from repro.machines import CPUS, Machine
+from repro.numerics import interpret
+from repro.numerics.elementary import FUNCTIONS
+from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.elementwise import canonical_nan_expr
+from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
+from repro.targets.llvm import nans
+from repro.targets.llvm.roads import roads
 from tests.targets.native import HERE, run_kernel
 
 KERNEL = elementwise_kernel(lambda x: [canonical_nan_expr(x)], [F32], 64)
@@ -54,3 +64,63 @@ def test_several_registers_are_asked_at_once(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", CPUS.values(), ids=CPUS)
 def test_floats_are_compared(machine: Machine) -> None:
     assert "fcmp uno" in kernels.emit(KERNEL, Schedule(0, machine.lanes(32), 64), machine)
+
+
+ONE, TWO, ZERO, INFINITY = (const(F32, bits) for bits in (0x3F800000, 0xC0000000, 0x80000000, 0xFF800000))
+exp, tanh, erf = (FUNCTIONS[name] for name in ("exp", "tanh", "erf"))
+KNOWN: dict[str, Callable[[Expr], Expr]] = {
+    "exp": exp,
+    "tanh": tanh,
+    "erf": erf,
+    "sigmoid": lambda x: apply("div", ONE, apply("add", ONE, exp(apply("neg", x)))),
+    "constants": lambda x: apply("neg", apply("div", apply("sub", apply("mul", tanh(x), TWO), ONE), TWO)),
+}
+"""NaN where the function is, and nowhere else."""
+UNKNOWN: dict[str, Callable[[Expr], Expr]] = {
+    "the argument": lambda x: x,
+    "times 0": lambda x: apply("mul", exp(x), ZERO),
+    "0 by it": lambda x: apply("div", ZERO, exp(x)),
+    "less infinity": lambda x: apply("add", exp(x), INFINITY),
+    "times the argument": lambda x: apply("mul", x, exp(x)),
+    "of two": lambda x: apply("sub", exp(x), exp(apply("neg", x))),
+    "square root": lambda x: apply("sqrt", tanh(x)),
+}
+TABLED = [machine for machine in CPUS.values() if machine.permute_bits]
+
+
+@pytest.mark.parametrize("machine", TABLED, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("name", KNOWN | UNKNOWN)
+def test_what_is_a_nan_only_where_its_function_is(name: str, machine: Machine) -> None:
+    kernel = elementwise_kernel(lambda x: [canonical_nan_expr((KNOWN | UNKNOWN)[name](x))], [F32], 64)
+    value = nans.behind(kernel.stores[0].value)
+    assert value is not None
+    known = roads(kernel, machine)
+    assert nans.source(value, known) is (next(iter(known)) if name in KNOWN else None)
+
+
+@pytest.mark.parametrize("road", [road for road in proven.ROADS.values() if road.machine], ids=lambda road: road.record)
+def test_every_road_leaves_nan_to_the_first_one(road: proven.Road) -> None:
+    patterns = np.random.default_rng(4).integers(0x7F800001, 0x80000000, 4096, np.uint32)
+    x = np.concatenate([patterns, patterns | np.uint32(1 << 31), [0x7F800001, 0x7FFFFFFF]]).astype(np.uint32)
+    left = interpret.evaluate(lambda operand: proven.undecided(road, operand), [x.view(np.float32)], [F32])
+    assert left.all()
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("name", KNOWN | UNKNOWN)
+def test_nan_is_one_behind_functions(name: str, lanes: int, machine: Machine) -> None:
+    """Seldom ones of any bits, infinities, zeros, and arguments that a road leaves to the first one, in any lane."""
+    random, extent = np.random.default_rng(9), 4096
+    x = random.standard_normal(extent).astype(np.float32)
+    for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 80.0, -80.0, 120.0, -120.0):
+        x[random.integers(0, extent, 12)] = value
+    x.view(np.uint32)[np.isnan(x)] |= random.integers(0, 1 << 32, int(np.isnan(x).sum()), np.uint32) & 0x803FFFFF
+    kernel = elementwise_kernel(lambda x: [canonical_nan_expr((KNOWN | UNKNOWN)[name](x))], [F32], extent)
+    given = [x, np.zeros(extent, np.float32)]
+    wanted = [array.copy() for array in given]
+    with exact_arithmetic():
+        interpreter.run_kernel(kernel, wanted)
+    found = run_kernel(kernel, given, machine, Schedule(0, lanes * machine.lanes(32), extent))[1]
+    np.testing.assert_array_equal(found.view(np.uint32), wanted[1].view(np.uint32))
+    assert np.isnan(found).any()

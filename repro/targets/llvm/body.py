@@ -38,6 +38,8 @@ class Body(Memory):
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
         self.roads = roads(kernel, machine)
         self.needs, self.quotients = row_sums.needs(kernel), row_sums.quotients(kernel)
+        self.left = dict[str, Val]()
+        """By a function's value: whether some lane of it was left to the first road, as every NaN is."""
         self.rows = rows_in_memory.columns(road.value for road in self.roads.values())
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
@@ -134,18 +136,22 @@ class Body(Memory):
         starts = range(0, operand.width, road.lanes)
         parts = [tables.lanes_of(self.f, operand, start, road.lanes) for start in starts]
         scopes = [Scope(None, {}, known={road.operand: part}) for part in parts]
-        found, count = list[Val](), math.gcd(road.together, len(scopes))
+        found, seldom, count = list[Val](), list[Val](), math.gcd(road.together, len(scopes))
         for first in range(0, len(scopes), count):
-            found += self._together(road.value, scopes[first : first + count])
+            values, taken = self._together(road.value, scopes[first : first + count])
+            found, seldom = [*found, *values], [*seldom, taken]
         self.roads = every
-        return tables.joined(self.f, found)
+        value = tables.joined(self.f, found)
+        self.left[value.text] = reduce(partial(scalars.binary, self.f, "or"), seldom)
+        return value
 
-    def _together(self, root: Rarely, scopes: Sequence[Scope]) -> Sequence[Val]:
+    def _together(self, root: Rarely, scopes: Sequence[Scope]) -> tuple[Sequence[Val], Val]:
         """The value in each scope, step by step in all of them, so that none waits for its own last step, and with one
-        branch round what is seldom in any of them. What can make it so is asked of all, one thing after another: what
-        is known early need not be kept."""
+        branch round what is seldom in any of them; and whether it was taken. What can make it so is asked of all, one
+        thing after another: what is known early need not be kept."""
         if len(scopes) == 1:
-            return [self.value(root, scopes[0])]
+            values = [self.value(root, scopes[0])]
+            return values, scalars.any_lane(self.f, self.value(root.condition, scopes[0]))
         causes = _alternatives(root.condition)
         for expr in _steps([*causes, root.common], scopes[0]):
             for scope in scopes:
@@ -153,9 +159,10 @@ class Body(Memory):
         conditions = [self.value(cause, scope) for cause in causes for scope in scopes]
         common = [self.value(root.common, scope) for scope in scopes]
         taken = scalars.any_lane(self.f, reduce(partial(scalars.binary, self.f, "or"), conditions))
-        return self.f.either(
+        values = self.f.either(
             taken, lambda: [self._rarely(root, Scope(scope, {})) for scope in scopes], lambda: common, seldom=True
         )
+        return values, taken
 
     def _same_width(self, operands: Sequence[Val]) -> list[Val]:
         width = max(operand.width for operand in operands)
@@ -170,14 +177,22 @@ class Body(Memory):
         if value is not None:
             found = self.value(value, scope)
             if nans.together(self.machine, found.width):
-                total = self.value(self.quotients[value], scope) if value in self.quotients else None
-                total = None if total is None or total.width > 1 else total
-                return nans.made_one(self.f, found, self.machine.lanes(F32.bits), total)
+                return nans.made_one(self.f, found, self.machine.lanes(F32.bits), self._if_any(value, scope))
         tested = nans.operand(expr)
         if tested is not None:
             return nans.test(self.f, self.value(tested, scope))
         operands = self._same_width([self.value(child, scope) for child in expr.children])
         return scalars.apply(self.f, expr.op, expr.dtype, operands)
+
+    def _if_any(self, value: Expr, scope: Scope) -> Val | None:
+        """What holds if any of a value's lanes is a NaN, where it is known: the row's sum is unusual, or the function
+        that it is made of was left to its first road."""
+        if value in self.quotients:
+            total = self.value(self.quotients[value], scope)
+            return nans.unusual(self.f, total) if total.width == 1 else None
+        source = nans.source(value, self.roads)
+        computed = None if source is None else scope.find(source)
+        return None if computed is None else self.left.get(computed.text)
 
     def _rarely(self, expr: Rarely, scope: Scope) -> Val:
         """A branch round the seldom side: lanes share it, so it is skipped only where no lane takes it."""

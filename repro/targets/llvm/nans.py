@@ -1,15 +1,17 @@
 """Tests for NaN that a kernel writes by integers, as a comparison of floats: fewer instructions, and no constants.
 
 Outputs carry the canonical NaN (rule 4), and seldom any. So of several registers of them it is asked at once whether
-there is one: a comparison for each two and a branch, in place of a comparison and a select for each.
+there is one: a comparison for each two and a branch, in place of a comparison and a select for each. Where something
+that was asked before can tell, it is a branch alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial, reduce
 
-from repro.ir.expressions import Apply, Expr, apply, bitcast, const
-from repro.ir.types import BOOL, CANONICAL_NAN, F32, U32
+from repro.ir.expressions import Apply, Const, Expr, apply, bitcast, const
+from repro.ir.types import BOOL, CANONICAL_NAN, F32, U32, DType
 from repro.machines import Machine
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.text import Function, Val, literal
@@ -50,10 +52,32 @@ def together(machine: Machine, width: int) -> bool:
     return 1 < lanes < width and width % lanes == 0 and not machine.ordered_extremes
 
 
-def made_one(f: Function, value: Val, lanes: int, total: Val | None = None) -> Val:
-    """Values of several registers of so many lanes, with the canonical NaN in place of any. Where a sum that is known
-    is above 0 and below infinity there is none (`row_sums.quotients`)."""
-    some = _some(f, value, lanes) if total is None else _unusual(f, total)
+def source(value: Expr, functions: Container[Expr]) -> Expr | None:
+    """The function of which a value is NaN where that is, and nowhere else: what is between them are sums, products and
+    quotients with constants, which are finite and not 0."""
+    while value not in functions:
+        if not isinstance(value, Apply):
+            return None
+        match value.op, value.children:
+            case "neg", (only,):
+                value = only
+            case "add" | "sub" | "mul" | "div", (Const(bits=bits), other) if _is_usual(bits, value.dtype):
+                value = other
+            case "add" | "sub" | "mul" | "div", (other, Const(bits=bits)) if _is_usual(bits, value.dtype):
+                value = other
+            case _:
+                return None
+    return value
+
+
+def _is_usual(bits: int, dtype: DType) -> bool:
+    return dtype is F32 and 0 < bits & 0x7FFFFFFF < 0x7F800000
+
+
+def made_one(f: Function, value: Val, lanes: int, some: Val | None = None) -> Val:
+    """Values of several registers of so many lanes, with the canonical NaN in place of any; `some` holds if there is
+    one, where that is known."""
+    some = _some(f, value, lanes) if some is None else some
     nan = scalars.constant(f, F32, CANONICAL_NAN[F32], value.width)
     return f.either(some, lambda: [scalars.select(f, test(f, value), nan, value)], lambda: [value], seldom=True)[0]
 
@@ -65,8 +89,8 @@ def _some(f: Function, value: Val, lanes: int) -> Val:
     return scalars.any_lane(f, reduce(partial(scalars.binary, f, "or"), found))
 
 
-def _unusual(f: Function, total: Val) -> Val:
-    """Whether it is not above 0, or not below infinity."""
+def unusual(f: Function, total: Val) -> Val:
+    """Whether a sum is not above 0, or not below infinity: else quotients by it are numbers (`row_sums.quotients`)."""
     zero, infinity = literal(F32, 0), literal(F32, 0x7F800000)
     low = f.let(f"fcmp ule {total.typed}, {zero.text}", BOOL)
     return scalars.binary(f, "or", low, f.let(f"fcmp uge {total.typed}, {infinity.text}", BOOL))
