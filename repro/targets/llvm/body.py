@@ -7,8 +7,8 @@ A scope binds axes to values. Before a loop is opened, whatever its outer scopes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial, reduce
 
 from repro.errors import InternalError
 from repro.ir import index as ix
@@ -37,10 +37,17 @@ class Body(Memory):
         self.serial = frozenset(kernel.axes[: kernel.serial])
         self.changing = _changing(kernel) if self.serial else frozenset[Expr]()
         self.roads = roads(kernel, machine)
-        self.needs, self.quotients = row_sums.needs(kernel), row_sums.quotients(kernel)
         self.left = dict[str, Val]()
         """By a function's value: whether some lane of it was left to the first road, as every NaN is."""
         self.rows = rows_in_memory.columns(road.value for road in self.roads.values())
+
+    @cached_property
+    def needs(self) -> Mapping[Reduce, row_sums.Needs]:
+        return row_sums.needs(self.kernel)
+
+    @cached_property
+    def quotients(self) -> Mapping[Expr, Reduce]:
+        return row_sums.quotients(self.kernel)
 
     # expressions ────────────────────────────────────────────────────────────────────────────────────
 

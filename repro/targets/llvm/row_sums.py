@@ -37,15 +37,16 @@ class Needs:
 def quotients(kernel: Kernel) -> Mapping[Expr, Reduce]:
     """Values that are numbers if a sum is above 0 and below infinity, with that sum: a term of it that is divided by
     it, or the logarithm of such a quotient, from which the term's exponential was taken."""
-    sums = [e for e in kernel.expressions if isinstance(e, Reduce) and e.combiner == "add" and not e.has_present]
-    found = dict[Expr, Reduce]()
-    for total in (each for each in sums if each.dtype is F32):
+    present, found = frozenset(kernel.expressions), dict[Expr, Reduce]()
+    for total in kernel.expressions:
+        if not isinstance(total, Reduce) or total.combiner != "add" or total.has_present or total.dtype is not F32:
+            continue
         apart = [axis for axis in kernel.axes if axis not in total.free]
         if [axis.extent for axis in apart] == [axis.extent for axis in total.axes]:
             (term,) = rewritten(total.terms, dict(zip(total.axes, apart, strict=True)))
-            found[apply("div", term, total)] = total
-            found |= {apply("sub", each, FUNCTIONS["log"](total)): total for each in _logarithms(term)}
-    return {value: total for value, total in found.items() if value in frozenset(kernel.expressions)}
+            made = [apply("sub", each, FUNCTIONS["log"](total)) for each in _logarithms(term)]
+            found |= {value: total for value in (apply("div", term, total), *made) if value in present}
+    return found
 
 
 def _logarithms(term: Expr) -> list[Expr]:
