@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,21 @@ def refuse(options: argparse.Namespace, why: str, excluded: Iterable[str], furth
     if words := [*given, *further]:
         told = ("a model" if name == "model" else "--" + name.replace("_", "-") for name in words)
         raise ReproError(f"{why} {', '.join(told)}")
+
+
+def new_file(text: str) -> Path:
+    """A file that is written in the end: where it cannot be is told before anything is computed."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder, not a file to be written")
+    if path.exists() and not path.is_file():  # a device, a pipe
+        return path
+    folder = path.resolve().parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no such folder: {str(folder)!r}")
+    if not os.access(folder, os.W_OK):
+        raise argparse.ArgumentTypeError(f"the folder {str(folder)!r} cannot be written to")
+    return path
 
 
 def names(text: str) -> tuple[str, ...]:

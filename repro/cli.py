@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import cli_audit, cli_bench, cli_training, cli_tune, driver, tables
-from repro.arguments import command, model_options, model_words, names, refuse, threads
+from repro.arguments import command, model_options, model_words, names, new_file, refuse, threads
 from repro.ending import ended
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH
 from repro.progress import DelayedProgress
@@ -83,22 +83,22 @@ def _verify_parser(commands: Any) -> None:
     )
     made.add_argument("--trust-code", action="store_true", help="also run the code that came with the artifact")
     recorded = "add the runs on the device that --targets names to this record of it"
-    made.add_argument("--record", type=Path, metavar="FILE", help=recorded)
+    made.add_argument("--record", type=new_file, metavar="FILE", help=recorded)
     for kind in ("json", "junit", "sarif"):
-        made.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"also write the report as {kind}")
+        made.add_argument(f"--{kind}", type=new_file, metavar="FILE", help=f"also write the report as {kind}")
 
 
 def _run_parser(commands: Any) -> None:
     made = command(commands, "run", run, "run an entry of an artifact on your inputs")
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
     made.add_argument("--inputs", type=Path, required=True, metavar="IN.npz")
-    made.add_argument("--outputs", type=Path, required=True, metavar="OUT.npz")
+    made.add_argument("--outputs", type=new_file, required=True, metavar="OUT.npz")
     made.add_argument("--entry", default="infer", metavar="NAME", help="entry to run (default: infer)")
     made.add_argument("--state", type=Path, metavar="CHECKPOINT", help="run with the tensors of a checkpoint")
     made.add_argument("--target", default="cpu", metavar="NAME", help="target to run on (default: cpu)")
     made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
     profile = "write the profile of a simulated run as a page (.html) or a document (.json)"
-    made.add_argument("--profile", type=Path, metavar="FILE", help=profile)
+    made.add_argument("--profile", type=new_file, metavar="FILE", help=profile)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -16,6 +16,7 @@ from repro.arguments import (
     command,
     count,
     names,
+    new_file,
     refuse,
     seconds,
     seed,
@@ -43,12 +44,14 @@ def _audit_parser(commands: Any) -> None:
     _run_options(made.add_argument_group("what runs"))
     training_options(made, entries=False)
     kept = made.add_argument_group("what is kept")
-    kept.add_argument("--capture", type=Path, metavar="RUN.json", help="write this machine's record, to be compared")
+    kept.add_argument(
+        "--capture", type=new_file, metavar="RUN.json", help="write this machine's record, to be compared"
+    )
     kept.add_argument("--values", action="store_true", help="with the values themselves, beside it")
     kept.add_argument("--reduce", type=Path, metavar="DIR", help="smallest models that drift, with scripts")
     kept.add_argument("--label", default="", metavar="NAME", help="what this machine is called in comparisons")
     for form in _FORMS:
-        kept.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write the report as {form}")
+        kept.add_argument(f"--{form}", type=new_file, metavar="FILE", help=f"write the report as {form}")
     verdict = made.add_argument_group("what fails (exit code 1)")
     verdict.add_argument("--max-ulp", type=whole, metavar="N", help="an output is further from repro's than this")
     kinds = "drift (any value differs), origin (a node drifts by itself), argmax (of an output)"

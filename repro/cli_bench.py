@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver, tables
-from repro.arguments import command, count, names
+from repro.arguments import command, count, names, new_file
 from repro.errors import EXIT_GOOD
 from repro.progress import DelayedProgress
 
@@ -33,9 +33,9 @@ def _bench_parser(commands: Any) -> None:
     made.add_argument("--no-memory", action="store_true", help="leave out peak memory, which takes a process a side")
     made.add_argument("--kernels", action="store_true", help="the time of each kernel too")
     made.add_argument("--tuning", type=Path, metavar="FILE", help="build with the schedules that repro tune found")
-    made.add_argument("--json", type=Path, metavar="FILE", help="write every sample as JSON")
+    made.add_argument("--json", type=new_file, metavar="FILE", help="write every sample as JSON")
     made.add_argument(
-        "--roofline", type=Path, metavar="FILE", help="draw the kernels as an HTML page (the report extra)"
+        "--roofline", type=new_file, metavar="FILE", help="draw the kernels as an HTML page (the report extra)"
     )
 
 
@@ -48,6 +48,8 @@ def bench(options: argparse.Namespace) -> int:
         listed = [(each.name, ", ".join(each.modes), each.what) for each in WORKLOADS.values()]
         out.print(tables.table("", ("workload", "modes", "what"), listed))
         return EXIT_GOOD
+    if options.roofline is not None:
+        report.drawing()  # which nobody should miss after minutes of measuring
     plan = suite.Plan(
         workloads=tuple(options.workloads) or tuple(WORKLOADS),
         modes=options.mode,
@@ -75,7 +77,7 @@ def bench(options: argparse.Namespace) -> int:
     if options.json is not None:
         driver.write_text(options.json, json.dumps(found.json(), indent=2) + "\n")
     if options.roofline is not None:
-        report.roofline(found, options.roofline)
+        driver.write_text(options.roofline, report.roofline(found))
     sys.stdout.flush()
     return EXIT_GOOD
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver_training, tables
-from repro.arguments import command, count, seed, threads
+from repro.arguments import command, count, new_file, seed, threads
 from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED
 from repro.progress import TrainingProgress
 
@@ -44,7 +44,9 @@ def _train_parser(commands: Any) -> None:
     made.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="folder for checkpoints")
     made.add_argument("--checkpoint-every", type=count, metavar="N", help="steps (default: an epoch)")
     made.add_argument("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (default: 3)")
-    made.add_argument("--trace", type=Path, metavar="FILE", help="write a trace: one hash-chained line for each step")
+    made.add_argument(
+        "--trace", type=new_file, metavar="FILE", help="write a trace: one hash-chained line for each step"
+    )
     made.add_argument(
         "--trace-state-every", type=count, default=1, metavar="N", help="digest the state of each Nth step"
     )
@@ -69,7 +71,7 @@ def _export_parser(commands: Any) -> None:
     made.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint, or the folder of checkpoints: its newest"
     )
-    made.add_argument("-o", "--out", type=Path, required=True, metavar="trained.onnx")
+    made.add_argument("-o", "--out", type=new_file, required=True, metavar="trained.onnx")
     made.add_argument(
         "--artifact", type=Path, metavar="ARTIFACT.json", help="where the artifact is now, if it was moved"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver_tune, tables
-from repro.arguments import command, model_options, model_words, seconds, threads
+from repro.arguments import command, model_options, model_words, new_file, seconds, threads
 from repro.driver_tune import Found
 from repro.errors import EXIT_GOOD
 from repro.ir.describe import describe
@@ -27,7 +27,7 @@ def _tune_parser(commands: Any) -> None:
     made.add_argument("--threads", type=threads, metavar="N", help="of the runs (default: one for each core)")
     made.add_argument("--budget", type=seconds, default=120.0, metavar="SECONDS", help="of the search (default: 120)")
     out = "the tuning file, for build --tuning (default: tuning.json)"
-    made.add_argument("-o", "--out", type=Path, default=Path("tuning.json"), metavar="FILE", help=out)
+    made.add_argument("-o", "--out", type=new_file, default=Path("tuning.json"), metavar="FILE", help=out)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from repro.bench.kernels import KernelTime
@@ -91,15 +90,19 @@ def _of_memory(kernel: KernelTime, peak: Peaks) -> float:
     return peak.floor(kernel.read, kernel.bytes) / kernel.seconds if kernel.seconds else 0.0
 
 
-def roofline(benchmark: Benchmark, path: Path) -> None:
-    """A page with a picture for each measurement that has kernels. Raises ReproError without the `report` extra."""
+def drawing() -> tuple[Any, Any]:
+    """Plotly's graphs and pages. Raises ReproError without it (the extra `report`)."""
     try:
-        graphs: Any = import_module("plotly.graph_objects")
-        io: Any = import_module("plotly.io")
+        return import_module("plotly.graph_objects"), import_module("plotly.io")
     except ImportError as error:
         raise ReproError(
             "the roofline picture needs plotly", next="pip install 'repro[report]'", exit_code=EXIT_USAGE
         ) from error
+
+
+def roofline(benchmark: Benchmark) -> str:
+    """A page with a picture for each measurement that has kernels. Raises ReproError without plotly."""
+    graphs, io = drawing()
     parts: list[str] = []
     for each in benchmark.measurements:
         if each.kernels:
@@ -107,7 +110,7 @@ def roofline(benchmark: Benchmark, path: Path) -> None:
             parts.append(io.to_html(figure, full_html=False, include_plotlyjs=not parts))
     style = "<style>body{font-family:sans-serif;margin:1rem;max-width:70rem}</style>"
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Roofline</title>{style}'
-    path.write_text(f"{head}<h1>Kernels under this machine's roof</h1>{''.join(parts)}</html>\n", encoding="utf-8")
+    return f"{head}<h1>Kernels under this machine's roof</h1>{''.join(parts)}</html>\n"
 
 
 def _figure(graphs: Any, benchmark: Benchmark, each: Measurement) -> Any:

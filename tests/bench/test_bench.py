@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import onnx
 import pytest
 
 import repro
-from repro.bench import measuring, peaks
+from repro.bench import measuring, peaks, suite
 from repro.bench.kernels import profile_entry
 from repro.bench.measuring import Ratio, Timing
 from repro.bench.network import Network
@@ -146,3 +148,30 @@ def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.Cap
 def test_wrong_words_are_explained(words, capsys: pytest.CaptureFixture[str]):
     assert main(words) == 2
     assert "error: " in capsys.readouterr().err
+
+
+def test_a_roofline_has_a_point_for_each_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Drawn by plotly, below the machine's roof or, from a cache, above it."""
+    page = tmp_path / "roof.html"
+    words = "bench dot/256 --threads 1 --rounds 1 --seconds 1 --sides repro --no-memory --kernels --json"
+    assert main([*words.split(), str(tmp_path / "found.json"), "--roofline", str(page)]) == 0
+    (measured,) = json.loads((tmp_path / "found.json").read_text())["measurements"]
+    text = page.read_text()
+    for written, meant in (("\\u002f", "/"), ("\\u003c", "<"), ("\\u003e", ">")):
+        text = text.replace(written, meant)
+    assert text.startswith("<!doctype html>")
+    assert "dot/256, forward, 1 threads" in text
+    points = re.findall(r'"([^"]*)<br>[\d.]+ ms, \d+ calls"', text)
+    assert points == [kernel["what"] for kernel in measured["kernels"]] != []
+
+
+def test_without_plotly_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("plotly", "plotly.graph_objects"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(suite, "run", lambda *_: pytest.fail("it measured"))
+    assert main(["bench", "dot/256", "--roofline", str(tmp_path / "roof.html")]) == 2
+    said = capsys.readouterr().err
+    assert "needs plotly" in said
+    assert "repro[report]" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import shutil
@@ -18,6 +19,7 @@ from examples import digits
 from proofs import __main__ as proofs
 from proofs import conversions
 from repro import cli, driver
+from repro.arguments import new_file
 from repro.artifact import files
 from repro.artifact.cache import key
 from repro.artifact.layout import write
@@ -191,3 +193,45 @@ def test_a_file_that_is_added_to_names_itself(tmp_path: Path, monkeypatch: pytes
         made.sync()
     assert str(tmp_path / "trace") in str(told.value)
     made.close()
+
+
+WRITTEN = [
+    "bench dot/256 --json",
+    "bench dot/256 --roofline",
+    "tune m.onnx -o",
+    "audit m.onnx --json",
+    "audit m.onnx --html",
+    "audit m.onnx --capture",
+    "verify a.repro --junit",
+    "verify a.repro --record",
+    "run a.repro --inputs i.npz --outputs",
+    "train a.repro --data d.npz --checkpoint c --steps 1 --trace",
+    "export c -o",
+]
+
+
+@pytest.mark.parametrize("words", WRITTEN)
+def test_where_nothing_can_be_written_is_told_before_anything_is_done(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No other file of the command exists: it is not even looked for."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for place, said in (("no/such/file", "there is no such folder: 'no/such'"), ("folder", "'folder' is a folder")):
+        assert cli.main([*words.split(), place]) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert words.split()[-1] in told
+    assert {each.name for each in tmp_path.iterdir()} == {"folder"}
+
+
+def test_what_can_be_written_is_a_place_for_a_file(tmp_path: Path) -> None:
+    """In a folder that there is, in place of a file, through a link, or to a device."""
+    (tmp_path / "file").write_text("old")
+    (link := tmp_path / "link").symlink_to(tmp_path / "new")
+    for path in (tmp_path / "new", tmp_path / "file", link, Path("name"), Path("/dev/null")):
+        assert new_file(str(path)) == path
+    (broken := tmp_path / "broken").symlink_to(tmp_path / "no" / "file")
+    with pytest.raises(argparse.ArgumentTypeError, match="no such folder"):
+        new_file(str(broken))
+    assert (tmp_path / "file").read_text() == "old"
