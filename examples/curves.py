@@ -31,8 +31,8 @@ def read(path: Path) -> dict[str, tuple[list[int], list[float]]]:
 def draw(paths: list[Path], out: Path) -> None:
     """One page: losses above, accuracies below."""
     try:
-        from plotly import graph_objects  # pyright: ignore[reportMissingImports]  # an extra
-        from plotly.subplots import make_subplots  # pyright: ignore[reportMissingImports]
+        from plotly import graph_objects
+        from plotly.subplots import make_subplots
     except ImportError:
         sys.exit("curves are drawn by plotly, which is not installed: pip install -e '.[report]'")
 

@@ -37,8 +37,18 @@ def refuse(options: argparse.Namespace, why: str, excluded: Iterable[str], furth
 
 
 def new_file(text: str) -> Path:
-    """A file that is written in the end: where it cannot be is told before anything is computed."""
-    path = Path(text)
+    """A file that is written in the end: where it cannot be is told before anything is computed. Not for one that is
+    written from the beginning, perhaps into a folder that is made then (a trace)."""
+    try:
+        return _writable(Path(text), text)
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # a name that is too long, a folder that may not be searched, links in a circle
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} cannot be written: {error.__class__.__name__}") from error
+
+
+def _writable(path: Path, text: str) -> Path:
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder, not a file to be written")
     if path.exists() and not path.is_file():  # a device, a pipe

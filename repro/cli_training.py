@@ -44,9 +44,7 @@ def _train_parser(commands: Any) -> None:
     made.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="folder for checkpoints")
     made.add_argument("--checkpoint-every", type=count, metavar="N", help="steps (default: an epoch)")
     made.add_argument("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (default: 3)")
-    made.add_argument(
-        "--trace", type=new_file, metavar="FILE", help="write a trace: one hash-chained line for each step"
-    )
+    made.add_argument("--trace", type=Path, metavar="FILE", help="write a trace: one hash-chained line for each step")
     made.add_argument(
         "--trace-state-every", type=count, default=1, metavar="N", help="digest the state of each Nth step"
     )

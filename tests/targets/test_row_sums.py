@@ -117,6 +117,24 @@ def test_the_sum_must_be_of_the_same_terms() -> None:
     assert not needed(rows(softmax, (3, 64), of=lambda term: apply("mul", term, HALF))).nan
 
 
+def diagonal(size: int) -> Kernel:
+    """The sum over rows of an element on the diagonal and the row's maximum: one of its terms is of that row alone."""
+    u, t = ix.axis(0, size), ix.axis(1, size)
+    most = reduce("max", Exact(), [t], [load(F32, 0, ix.add(ix.scale(u, size), t))])
+    total = reduce("add", Lanes(32, 4096), [u], [apply("add", load(F32, 0, ix.scale(u, size + 1)), most)])
+    buffers = (BufferParameter(F32, size * size, False), BufferParameter(F32, 1, True))
+    return Kernel(buffers, (), (), 0, (Store(1, ix.number(0), total),))
+
+
+@MACHINES
+def test_a_maximum_inside_the_sum_is_another_one_for_each_term(machine: Machine) -> None:
+    kernel, x = diagonal(64), np.random.default_rng(2).standard_normal((64, 64)).astype(np.float32)
+    assert needed(kernel) == Needs()
+    x[3, 10] = np.nan
+    check(kernel, x, machine)
+    assert np.isnan(run_kernel(kernel, [x.reshape(-1), np.zeros(1, np.float32)], machine)[1]).all()
+
+
 def test_only_floats_of_all_terms_are_asked() -> None:
     """A maximum of some terms has its own way to leave others out, and integers have neither."""
     r, t = ix.axis(0, 4), ix.axis(1, 64)

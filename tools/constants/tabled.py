@@ -104,7 +104,10 @@ def exp_tables(points: int) -> Iterator[str]:
 def two_tables(points: int, step: mpf, error: mpf) -> Iterator[str]:
     shift, below = 24 - points.bit_length(), PLACES_BELOW * points
     powers = [rounded(mpf(2) ** (mpf(j) / points)) for j in range(points)]
-    yield from scalar(f"EXP_{points}_SHIFTER", 2 + below * LAST_PLACE, f"1 as a power has place {below}.")
+    shifter, scale = 2 + below * LAST_PLACE, rounded(1 / step) * LAST_PLACE
+    nearest = rounded(-shifter / scale)
+    assert abs(nearest * scale + shifter) > mpf(2) ** -126, "an argument has all bits 0, as the places have"
+    yield from scalar(f"EXP_{points}_SHIFTER", shifter, f"1 as a power has place {below}.")
     yield f"EXP_{points}_FAR_BITS = 0x{0xFFFFFFFF & ~bits(mpf(2)) & ~(PLACES - 1):08X}"
     yield f'"""Those of n + shifter that are 0 if it is from 2 on, and its place one of {PLACES}."""'
     yield f"EXP_{points}_POWERS = ("

@@ -80,7 +80,8 @@ def _by_argument(x: Value, _shifted: Value, alike: Value) -> Value:
 
 def _by_place(_x: Value, shifted: Value, alike: Value) -> Value:
     """For machines that test bits by one instruction: the places of -62.4 to 26.3 are all there are, and a shifter of
-    few bits tells any other argument, infinity or NaN from them. This is known early, so it stands apart."""
+    few bits tells any other argument, infinity or NaN from them. (Of 0 and the least subnormals it would not, but no
+    argument makes one of them: `tools.constants` asserts it.) This is known early, so it stands apart."""
     return (shifted.as_bits(U32) & k.EXP_32_FAR_BITS).differs(0) | ~alike
 
 

@@ -78,8 +78,10 @@ class _Functions:
         return not all(self._settled(store.expressions, extreme, nan) for store in self.kernel.stores)
 
     def _is_nan_with(self, total: Reduce, extreme: Reduce) -> bool:
-        """Whether the sum is a NaN where a term of the extreme is: each of them makes a term of the sum one."""
-        if [axis.extent for axis in total.axes] != [axis.extent for axis in extreme.axes]:
+        """Whether the sum is a NaN where a term of the extreme is: each of them makes a term of the sum one. An extreme
+        inside of the sum's terms, another one for each, is none of that row."""
+        same = [axis.extent for axis in total.axes] == [axis.extent for axis in extreme.axes]
+        if not same or not extreme.free.isdisjoint(total.axes):
             return False
         (term,) = rewritten(extreme.terms, dict(zip(extreme.axes, total.axes, strict=True)))
         found = {term}
