@@ -51,7 +51,7 @@ def _audit_parser(commands: Any) -> None:
     kept.add_argument("--reduce", type=Path, metavar="DIR", help="smallest models that drift, with scripts")
     kept.add_argument("--label", default="", metavar="NAME", help="what this machine is called in comparisons")
     for form in _FORMS:
-        kept.add_argument(f"--{form}", type=new_file, metavar="FILE", help=f"write the report as {form}")
+        kept.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write the report as {form}")
     verdict = made.add_argument_group("what fails (exit code 1)")
     verdict.add_argument("--max-ulp", type=whole, metavar="N", help="an output is further from repro's than this")
     kinds = "drift (any value differs), origin (a node drifts by itself), argmax (of an output)"

@@ -199,8 +199,6 @@ WRITTEN = [
     "bench dot/256 --json",
     "bench dot/256 --roofline",
     "tune m.onnx -o",
-    "audit m.onnx --json",
-    "audit m.onnx --html",
     "audit m.onnx --capture",
     "verify a.repro --junit",
     "verify a.repro --record",
