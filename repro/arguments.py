@@ -41,11 +41,9 @@ def new_file(text: str) -> Path:
     written from the beginning, perhaps into a folder that is made then (a trace)."""
     try:
         return _writable(Path(text), text)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # a name that is too long, a folder that may not be searched, links in a circle
-        raise argparse.ArgumentTypeError(f"{text[:100]!r} cannot be written: {error.__class__.__name__}") from error
+    except (OSError, RuntimeError) as error:  # too long a name, a folder that may not be searched, links in a circle
+        reason = getattr(error, "strerror", None) or error
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} cannot be written: {reason}") from error
 
 
 def _writable(path: Path, text: str) -> Path:
