@@ -121,6 +121,12 @@ class Extreme:
         arguments = [a.typed, b.typed, which, f"{kind} zeroinitializer", mask, *rounding]
         return self.f.let(f"call {kind} @{name}({', '.join(arguments)})", self.dtype, a.width)
 
+    def _bits(self, value: Val) -> Val:
+        return scalars.bitcast(self.f, value, _BITS[self.dtype])
+
+    def _constant(self, bits: int) -> Val:
+        return scalars.constant(self.f, _BITS[self.dtype], bits, self.width)
+
     # signs: all of them set (max), or any (min) ─────────────────────────────────────────────────────
 
     def _signs(self, terms: Sequence[Val]) -> Val:
@@ -163,11 +169,3 @@ class Extreme:
     def _nan_where(self, furthest: Val, found: Val) -> Val:
         nan = scalars.constant(self.f, self.dtype, CANONICAL_NAN[self.dtype], furthest.width)
         return scalars.select(self.f, found, nan, furthest)
-
-    # ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _bits(self, value: Val) -> Val:
-        return scalars.bitcast(self.f, value, _BITS[self.dtype])
-
-    def _constant(self, bits: int) -> Val:
-        return scalars.constant(self.f, _BITS[self.dtype], bits, self.width)
