@@ -27,6 +27,7 @@ from repro.arguments import (
     whole,
 )
 from repro.audit.causes.seeking import NOT_COVERED
+from repro.audit.report.html import check as check_html
 from repro.audit.report.view import ExecutorRow, View
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
 from repro.progress import DelayedProgress
@@ -51,7 +52,7 @@ def _audit_parser(commands: Any) -> None:
     kept.add_argument("--reduce", type=Path, metavar="DIR", help="smallest models that drift, with scripts")
     kept.add_argument("--label", default="", metavar="NAME", help="what this machine is called in comparisons")
     for form in _FORMS:
-        kept.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write the report as {form}")
+        kept.add_argument(f"--{form}", type=new_file, metavar="FILE", help=f"write the report as {form}")
     verdict = made.add_argument_group("what fails (exit code 1)")
     verdict.add_argument("--max-ulp", type=whole, metavar="N", help="an output is further from repro's than this")
     kinds = "drift (any value differs), origin (a node drifts by itself), argmax (of an output)"
@@ -81,7 +82,8 @@ PARSERS = (_audit_parser,)
 
 
 def audit(options: argparse.Namespace) -> int:
-    driver_audit.check_reports(**{form: getattr(options, form) for form in _FORMS})
+    if options.html is not None:
+        check_html()
     if options.compare is not None:
         _refuse(options, "compare", "model", "against_manifest", *_RUN_ONLY)
         return _show(options, driver_audit.audit_captures(options.compare, **_verdict(options)))

@@ -22,7 +22,6 @@ from repro.artifact.loaded import request_of
 from repro.audit import auditing
 from repro.audit.auditing import Findings
 from repro.audit.history import History, history
-from repro.audit.report.html import check as check_html
 from repro.audit.running import Limits
 from repro.audit.verdict import Thresholds
 from repro.driver import Progress, default_cache, read_npz
@@ -32,7 +31,7 @@ from repro.ir.types import Array
 from repro.signatures import checked
 from repro.train_step import training_of
 
-__all__ = ["Findings", "History", "audit_captures", "audit_manifests", "audit_model", "check_reports", "split"]
+__all__ = ["Findings", "History", "audit_captures", "audit_manifests", "audit_model", "split"]
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -161,15 +160,6 @@ def _command(model: str | Path | ModelProto, given: Mapping[str, Any], training:
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def check_reports(html: Path | None = None, **others: Path | None) -> None:
-    """Refuse what cannot be written before minutes are spent on it. Raises ReproError."""
-    for path in filter(None, (html, *others.values())):
-        if not path.parent.is_dir():
-            raise ReproError("the report cannot be written", found=str(path), expected="a folder that exists")
-    if html is not None:
-        check_html()
 
 
 @checked

@@ -200,6 +200,8 @@ WRITTEN = [
     "bench dot/256 --roofline",
     "tune m.onnx -o",
     "audit m.onnx --capture",
+    "audit m.onnx --html",
+    "audit --compare m.json --junit",
     "verify a.repro --junit",
     "verify a.repro --record",
     "run a.repro --inputs i.npz --outputs",
