@@ -54,6 +54,38 @@ def test_the_gate_counts_fma() -> None:
         gate.check(kernel, ptx, "")
 
 
+FMA = "%f = tail call <4 x float> @llvm.fma.v4f32(<4 x float> {}, <4 x float> splat (float 2.0), <4 x float> {})"
+SPREAD = "%s = shufflevector <4 x float> %i, <4 x float> poison, <4 x i32> zeroinitializer"
+SQUARE = "%q = fmul <4 x float> %s, %s"
+
+
+@pytest.mark.parametrize(
+    ("lines", "least"),
+    [
+        (["%l = load <4 x float>, ptr %p, align 16", FMA.format("%l", "%l")], 4),
+        ([SPREAD, FMA.format("%s", "%s")], 1),
+        ([SPREAD, SQUARE, FMA.format("%q", "%s")], 1),
+        ([SPREAD, "%l = load <4 x float>, ptr %p, align 16", FMA.format("%s", "%l")], 4),
+        ([SPREAD, FMA.format("%s", "<float 1.0, float 2.0, float 1.0, float 1.0>")], 4),
+        ([SPREAD, "%p = phi <4 x float> [ %s, %a ], [ %f, %b ]", FMA.format("%p", "%s")], 4),
+        ([SPREAD, "%t = shufflevector <4 x float> %s, <4 x float> %u, <4 x i32> <i32 0, i32 4, i32 1, i32 5>",
+          FMA.format("%t", "%s")], 4),
+        ([SPREAD, "%b = bitcast <2 x i64> %w to <4 x float>", FMA.format("%b", "%s")], 4),
+        ([SPREAD, "%c = fcmp olt <4 x float> %s, zeroinitializer",
+          "%v = select <4 x i1> %c, <4 x float> %s, <4 x float> splat (float 1.0)", FMA.format("%v", "%s")], 1),
+    ],
+)  # fmt: skip
+def test_equal_lanes_may_share_an_fma_and_no_others(lines: list[str], least: int) -> None:
+    llvm = "\n".join(f"  {line}" for line in lines)
+    for found in range(6):
+        ptx = "\tfma.rn.f32 \t%r1, %r2, %r3, %r4;\n" * found
+        if least <= found <= 4:
+            gate.check_code("a kernel", frozenset({F32}), ptx, llvm)
+        else:
+            with pytest.raises(InternalError, match=f"has {found} fma of f32 in PTX, and 4 in LLVM code"):
+                gate.check_code("a kernel", frozenset({F32}), ptx, llvm)
+
+
 def test_code_says_how_it_is_launched() -> None:
     code = tiled(matmul(18, 33, 1100), SMALL, 1)
     assert GpuKernel.parse(code.code) == code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -11,6 +12,7 @@ from passes import pipeline
 from passes.lower import lower
 from passes.prepare import expand
 from repro.ir.program import Program
+from repro.ir.text import parse_graph
 from repro.ir.types import Array
 from repro.machines import SM_80
 from repro.ops.record import Sample, evaluate
@@ -45,6 +47,44 @@ def check(case: Case) -> None:
 @settings(UNDISTURBED, max_examples=25)
 def test_random_graphs_give_the_references_bits(case: Case) -> None:
     check(case)
+
+
+EQUAL_LANES = """graph {
+  argument 0 f64[2]
+  argument 1 f64[]
+  %0 = argument index=0 : f64[2]
+  %1 = lt %0 %0 : bool[2]
+  %2 = argument index=1 : f64[]
+  %3 = broadcast %2 axes=() shape=(2) : f64[2]
+  %4 = select %1 %0 %3 : f64[2]
+  %5 = exp2 %4 : f64[2]
+  %6 = canonical_nan %5 : f64[2]
+  return %6
+}"""
+"""No x is less than itself, as LLVM sees: each element is the same exp2, with one fma for two lanes."""
+LANES_OF_NOBODY = """graph {
+  argument 0 i8[2]
+  %0 = argument index=0 : i8[2]
+  %1 = slice %0 limits=(1) starts=(0) strides=(1) : i8[1]
+  %2 = reshape %1 shape=() : i8[]
+  %3 = pad %0 %2 high=(2) low=(0) : i8[4]
+  return %3
+}"""
+"""Four i8s share a register, in which LLVM leaves some without a value for a while."""
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        (EQUAL_LANES, [np.array([1.0, 2.0]), np.array(0.3)]),
+        (LANES_OF_NOBODY, [np.array([-3, 5], np.int8)]),
+    ],
+    ids=["equal lanes", "lanes of nobody"],
+)
+def test_what_llvm_makes_of_lanes(text: str, inputs: list[Array]) -> None:
+    graph = parse_graph(text)
+    (found,) = run(pipeline.run(graph).program, inputs)
+    assert found.tobytes() == evaluate(graph, inputs)[0].tobytes()
 
 
 @pytest.mark.full

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from repro.errors import InternalError
+from repro.targets.gpu.interpreter import code
 from repro.targets.gpu.interpreter.memory import FaultError
 from tests.targets.ptx import at, run
 
@@ -265,6 +268,54 @@ def test_a_register_that_one_way_leaves_unwritten_is_found() -> None:
     text = "\tsetp.gt.u32 \t%p1, %r50, 3;\n\t@%p1 bra \t$end;\n\tmov.b32 \t%r6, 1;\n$end:\n"
     with pytest.raises(InternalError, match=r"may be read before they are written: %r6"):
         run(text + PUT, [np.zeros(32, np.uint32)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mov.b32 %r8, %r9; prmt.b32 %r6, %r50, %r8, 0x3210U;",
+        "prmt.b32 %r7, %r50, %r9, 0x3340U; bfi.b32 %r8, %r50, %r7, 24, 8; prmt.b32 %r6, %r8, 0, 0x4403U;",
+        "bfi.b32 %r8, %r50, %r9, 0, 16; mov.b32 {%rs1, %rs2}, %r8; mov.b32 %r6, {%rs1, %rs1};",
+        "mov.b32 %r8, {%rs9, 7}; mov.b32 {_, %rs1}, %r8; cvt.u32.u16 %r6, %rs1;",
+        "mov.b64 %rd1, {%r9, %r50}; mov.b64 {_, %r6}, %rd1;",
+        "bfi.b64 %rd1, %rd50, %rd9, 0, 32; mov.b64 {%r6, _}, %rd1;",
+    ],
+)
+def test_bytes_that_nobody_wrote_may_stand_beside_others(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM has registers without a value for lanes that are never read: whatever these hold, it changes nothing."""
+    found: list[bytes] = []
+    for held in (0, (1 << 64) - 1):
+        monkeypatch.setattr(code, "UNSET", held)
+        found.append(run(lines(text) + PUT, [np.zeros(32, np.uint32)])[0].tobytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("%r8", "mov.b32 %r8, %r9; add.s32 %r6, %r8, 1;"),
+        ("%r7", "prmt.b32 %r7, %r50, %r9, 0x3240U; add.s32 %r6, %r7, 1;"),
+        ("%r6", "prmt.b32 %r6, %r50, %r9, 0xc210U;"),
+        ("%r6", "bfi.b32 %r6, %r50, %r9, 8, 16;"),
+        ("%r9", "bfi.b32 %r6, %r50, %r9, 4, 28;"),
+        ("%r9", "bfi.b32 %r6, %r50, %r9, 0, %r51;"),
+        ("%rs1", "mov.b32 {%rs1, _}, %r9; cvt.u32.u16 %r6, %rs1;"),
+        ("%rd1", "mov.b64 %rd1, {%r9, %r50}; cvt.u32.u64 %r6, %rd1;"),
+        ("%p9", "mov.b32 %r6, 0; @%p9 mov.b32 %r6, 1;"),
+        (
+            "%r2",
+            "mov.b32 %r2, 0; $loop: add.s32 %r6, %r2, 1; mov.b32 %r2, %r9; setp.lt.u32 %p1, %r6, 4; @%p1 bra $loop;",
+        ),
+    ],
+)
+def test_bytes_that_nobody_wrote_are_found_where_they_are_read(name: str, text: str) -> None:
+    with pytest.raises(InternalError, match=rf"may be read before they are written: {name}$"):
+        run(lines(text) + PUT, [np.zeros(32, np.uint32)])
+
+
+def lines(text: str) -> str:
+    """PTX, a line for each statement and label."""
+    return re.sub(r"(?<=[;:]) ", "\n\t", f"\t{text}\n")
 
 
 def test_a_division_by_zero_is_found() -> None:

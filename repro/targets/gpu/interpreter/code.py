@@ -10,7 +10,7 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir.types import Array
-from repro.targets.gpu.interpreter import arithmetic, flow
+from repro.targets.gpu.interpreter import arithmetic, flow, unset
 from repro.targets.gpu.interpreter.closures import (
     RAW,
     Closure,
@@ -39,6 +39,8 @@ from repro.targets.gpu.interpreter.threads import Group
 
 _IGNORED = ("relaxed", "weak", "volatile", "gpu", "cta", "sys")
 _CACHING = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B")
+UNSET = 0xA5A5A5A5_A5A5A5A5
+"""What a register holds that nothing writes."""
 _SPACES = ("global", "shared", "local", "param", "const")
 
 
@@ -77,13 +79,15 @@ def decode(function: Function, variables: dict[str, Variable]) -> Code:
     """Raises InternalError for an unknown instruction, and for a register that may be read before it is written."""
     found = flow.analyse(function.body)
     parameters = [Register(name, bits) for name, bits in function.parameters]
-    doubtful = found.doubtful - set(parameters)
+    never = unset.never_written(found.blocks, found.doubtful - set(parameters))
+    doubtful = found.doubtful - set(parameters) - never | unset.read(found.blocks, never)
     if doubtful:
         names = ", ".join(sorted(register.name for register in doubtful))
         raise InternalError(f"{function.name}: registers may be read before they are written: {names}")
     decoder = _Decoder(function.name, variables)
     slots = [decoder.slot(register) for register in parameters]
-    blocks = [decoder.block(block, live) for block, live in zip(found.blocks, found.live, strict=True)]
+    decoder.slots |= {register: decoder.constant(UNSET, register.bits) for register in never}
+    blocks = [decoder.block(block, live - never) for block, live in zip(found.blocks, found.live, strict=True)]
     return Code(
         function.name, tuple(blocks), found.rank, len(decoder.slots), tuple(decoder.constants.values()),
         tuple((slot, RAW[register.bits]) for slot, register in zip(slots, parameters, strict=True)),
