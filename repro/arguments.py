@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver
+from repro.artifact.files import resolved
 from repro.artifact.loaded import MOST_THREADS
 from repro.errors import ReproError
 from repro.train_step.losses import LOSSES
@@ -41,9 +42,8 @@ def new_file(text: str) -> Path:
     written from the beginning, perhaps into a folder that is made then (a trace)."""
     try:
         return _writable(Path(text), text)
-    except (OSError, RuntimeError) as error:  # too long a name, a folder that may not be searched, links in a circle
-        reason = getattr(error, "strerror", None) or error
-        raise argparse.ArgumentTypeError(f"{text[:100]!r} cannot be written: {reason}") from error
+    except OSError as error:  # too long a name, a folder that may not be searched
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} cannot be written: {error.strerror}") from error
 
 
 def _writable(path: Path, text: str) -> Path:
@@ -51,7 +51,10 @@ def _writable(path: Path, text: str) -> Path:
         raise argparse.ArgumentTypeError(f"{text!r} is a folder, not a file to be written")
     if path.exists() and not path.is_file():  # a device, a pipe
         return path
-    folder = path.resolve().parent if path.is_symlink() else path.parent
+    place = resolved(path) if path.is_symlink() else path
+    if place.is_symlink():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: its links lead in a circle")
+    folder = place.parent
     if not folder.is_dir():
         raise argparse.ArgumentTypeError(f"there is no such folder: {str(folder)!r}")
     if not os.access(folder, os.W_OK):

@@ -20,6 +20,7 @@ from repro.artifact.cache import Cache, Usage
 from repro.artifact.canonical import Json
 from repro.artifact.checks import Report
 from repro.artifact.comparison import Difference
+from repro.artifact.files import resolved
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session, as_arrays
 from repro.errors import EXIT_GOOD, ReproError
@@ -153,7 +154,7 @@ def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Pa
             "this model has no name that an output folder could have", found=f"'{model}'", next="choose -o"
         )
     folder = Path(model).with_suffix(".repro") if out is None else Path(out)
-    if folder.resolve() in Path(model).resolve().parents:
+    if resolved(folder) in resolved(Path(model)).parents:
         raise ReproError("the output folder holds the model itself", found=str(folder), next="choose another with -o")
     return folder
 

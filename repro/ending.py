@@ -28,8 +28,8 @@ Command = Callable[[list[str]], int | None]
 
 _REFUSED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-) | {errno.EPIPE, errno.EAGAIN}
-"""What no fault of ours makes a system answer: a disk is full, say, or nobody reads."""
+) | {errno.EPIPE, errno.EAGAIN, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+"""What no fault of ours makes a system answer: a disk is full, say, nobody reads, or a folder is another user's."""
 
 
 def run(command: Command) -> NoReturn:

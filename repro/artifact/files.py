@@ -24,10 +24,15 @@ SYNCED_AT_ONCE = 8
 """Files: a journal writes out together what is asked for together; more at once were no faster."""
 
 
+def resolved(path: Path) -> Path:
+    """Where links lead; links in a circle, of which pathlib makes an error before Python 3.13, lead nowhere else."""
+    return Path(os.path.realpath(path))
+
+
 def write_file(path: Path, data: Bytes, mode: int) -> None:
     """Write under a temporary name, sync, rename, sync the folder: a kill at any point leaves no torn file. A link
     stays one, and what is no file (a device, a pipe) takes the bytes and stays what it is."""
-    path = path.resolve() if path.is_symlink() and (path.is_file() or not path.exists()) else path
+    path = resolved(path) if path.is_symlink() and (path.is_file() or not path.exists()) else path
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)
         return

@@ -128,7 +128,7 @@ def _refuse(folder: Path, force: bool) -> None:
             found=str(folder),
             next="choose another with -o, or replace it with --force",
         )
-    if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
+    if files.resolved(folder) in (Path.cwd(), *Path.cwd().parents):
         raise ReproError("the output folder cannot be replaced: the current folder lies in it", found=str(folder))
 
 

@@ -84,6 +84,24 @@ def test_what_runs_out_is_no_fault_of_ours(error: Exception, monkeypatch: pytest
     assert capsys.readouterr().err.startswith("error: the")
 
 
+READ = ["inspect", "verify", "run", "build", "build m.onnx --inputs", "build m.onnx --tuning", "diff a.repro", "tune",
+        "audit", "audit --compare", "audit m.onnx --against-manifest", "train", "bisect a", "export"]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", READ)
+def test_a_name_that_the_system_refuses_is_no_fault_of_ours(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Too long, or links in a circle."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for name in ("x" * 300, "circle", "circle/file"):
+        assert cli.main([*words.split(), name]) == EXIT_USAGE
+        error = capsys.readouterr().err
+        assert "internal" not in error
+        assert "error: " in error
+
+
 _STOPPED = """
 import signal, sys
 from repro.__main__ import main
