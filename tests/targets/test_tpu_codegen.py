@@ -12,8 +12,8 @@ from passes.prepare import expand
 from repro.errors import ReproError
 from repro.ir.graph import Graph, argument
 from repro.ir.program import Program
-from repro.ir.types import BOOL, F32, I64, Array, TensorType
-from repro.ops import canonical_nan, convolution, dot, gather
+from repro.ir.types import BOOL, F32, F64, I64, Array, TensorType
+from repro.ops import canonical_nan, convolution, dot, elementwise, gather
 from repro.ops.record import Sample, evaluate
 from repro.targets import interpreter
 from repro.targets.tpu_sim.chips import chip
@@ -104,6 +104,17 @@ def test_a_gather_that_fewer_axes_decide_than_say_which_lanes_are_idle(worth: in
     inputs = [rng.integers(-9, 9, kind.shape) for kind in kinds]
     program, wanted = pipeline.run(graph).program, evaluate(graph, inputs)[0]
     assert run(program, inputs, "v5e", worth)[0].tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("function", ["sin", "tan"])
+def test_a_branch_that_no_lane_takes_leaves_its_last_registers(function: str) -> None:
+    """A convolution of padding alone: what is 0 in every lane does not take the road of large arguments."""
+    kind = TensorType(F64, (1, 1, 1))
+    x = argument(0, kind)
+    padding = convolution(x, x, (1,), (1,), (1,), (1,), (1,), 1)
+    graph, inputs = Graph((kind,), (canonical_nan(elementwise(function, padding)),)), [np.ones((1, 1, 1))]
+    program, wanted = pipeline.run(graph).program, evaluate(graph, inputs)[0]
+    assert run(program, inputs, "v5e")[0].tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("k", [512, 513, 1500, 4096, 4097, 9000])

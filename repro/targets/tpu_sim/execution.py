@@ -18,7 +18,7 @@ from repro.targets.tpu_sim.independence import Independence
 from repro.targets.tpu_sim.isa import Instruction, instruction_text
 from repro.targets.tpu_sim.memory import Memory
 from repro.targets.tpu_sim.program import Bundle, Loop, Routine, Statement, WhenAny
-from repro.targets.tpu_sim.registers import exposed, result_types, written
+from repro.targets.tpu_sim.registers import exposed, left, written
 
 SIDE_BY_SIDE = 64
 """Iterations at a time: their registers should stay in a cache."""
@@ -117,7 +117,7 @@ class Execution:
         self._when_anys += 1
         self.taken[number] = 0
         steps = self._body(branch.body)
-        live, types = exposed(branch.body), result_types(branch.body)
+        live, types = exposed(branch.body), left(branch.body)
         where = f"{self.routine.name}: when_any {branch.mask}"
 
         def run(frame: Frame) -> None:

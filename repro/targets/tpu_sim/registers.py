@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from repro.ir.types import DType
 from repro.targets.tpu_sim.isa import Instruction
-from repro.targets.tpu_sim.operands import Reg
+from repro.targets.tpu_sim.operands import REGISTERS, Reg
 from repro.targets.tpu_sim.program import Bundle, Loop, Statement, WhenAny
 
 
@@ -34,6 +34,34 @@ def result_types(body: Sequence[Statement]) -> dict[int, DType]:
             case Loop() | WhenAny():
                 found |= result_types(statement.body)
     return found
+
+
+def left(body: Sequence[Statement]) -> dict[int, DType]:
+    """The same of a body with the file's registers, where 64 bits take two: without what a later write overlaps."""
+    found = dict[int, DType]()
+    _leave(body, found)
+    return found
+
+
+def _leave(body: Sequence[Statement], found: dict[int, DType]) -> None:
+    for statement in body:
+        match statement:
+            case Bundle():
+                for each in statement.instructions:
+                    if each.writes is not None and each.result_type is not None:
+                        _write(each.writes.number, each.result_type, found)
+            case Loop() | WhenAny():
+                _leave(statement.body, found)
+
+
+def _write(number: int, dtype: DType, found: dict[int, DType]) -> None:
+    if number < REGISTERS:
+        below = found.get(number - 1)
+        if below is not None and below.bits == 64:
+            del found[number - 1]
+        if dtype.bits == 64:
+            found.pop(number + 1, None)
+    found[number] = dtype
 
 
 def read(body: Sequence[Statement]) -> frozenset[int]:
