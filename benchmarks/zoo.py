@@ -6,9 +6,9 @@
     python -m benchmarks.zoo --record RECORDS.jsonl        # what the folder holds
     python -m benchmarks.zoo --table RECORDS.jsonl         # prints the table of docs/zoo.md, without PyTorch
 
-Beyond the `torch` extra this needs torchvision, transformers and onnxscript, which are no part of the lock. Every model
-has random weights and small inputs, and a process of its own. A stage that fails says why, and none follows it. What is
-done stays in the folder and is not done again. An exporter after the first that exports a model ends at import.
+Beyond the `torch` extra this needs torchvision, timm, transformers and onnxscript, which are no part of the lock. Every
+model has random weights and small inputs, and a process of its own. A stage that fails says why, and none follows it.
+What is done stays in the folder and is not done again. An exporter after the first that exports a model ends at import.
 
 - import: the graph is read. build, verify: for this machine, the cache as it is.
 - error: the greatest difference from PyTorch's result in float64, over the greatest magnitude, of any float output;
@@ -54,10 +54,10 @@ from repro.frontend import load_model
 from repro.targets import cpu
 
 MODULES = tuple(
-    f"benchmarks.zoo_{each}" for each in ("library", "written", "recent", "families", "sequences", "research")
+    f"benchmarks.zoo_{each}" for each in ("library", "timm", "written", "recent", "families", "sequences", "research")
 )
 STAGES = ("export", "import", "build", "error", "verify", "gradients", "train")
-VERSIONS = ("torch", "torchvision", "transformers", "onnxscript", "onnx", "onnxruntime", "numpy", "llvmlite")
+VERSIONS = ("torch", "torchvision", "timm", "transformers", "onnxscript", "onnx", "onnxruntime", "numpy", "llvmlite")
 ROUNDS, SAMPLE = 5, 0.1
 MIB = 1 << 20
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
