@@ -295,6 +295,8 @@ def test_bytes_that_nobody_wrote_may_stand_beside_others(text: str, monkeypatch:
     [
         ("%r8", "mov.b32 %r8, %r9; add.s32 %r6, %r8, 1;"),
         ("%r7", "prmt.b32 %r7, %r50, %r9, 0x3240U; add.s32 %r6, %r7, 1;"),
+        ("%r7", "mov.b32 %r7, %r9; add.s32 %r7, %r7, 1; mov.b32 %r6, %r7;"),
+        ("%r7", "prmt.b32 %r7, %r9, %r9, 0x3210U; prmt.b32 %r7, %r7, %r50, 0x7643U; xor.b32 %r6, %r7, %r50;"),
         ("%r6", "prmt.b32 %r6, %r50, %r9, 0xc210U;"),
         ("%r6", "bfi.b32 %r6, %r50, %r9, 8, 16;"),
         ("%r9", "bfi.b32 %r6, %r50, %r9, 4, 28;"),

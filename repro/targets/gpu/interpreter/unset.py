@@ -24,7 +24,7 @@ def read(blocks: Sequence[flow.Block], unset: Set[Register]) -> frozenset[Regist
     """The registers with bytes of unset ones that are read for more than to be put together."""
     at: list[dict[Register, Bytes]] = [{} for _ in blocks]
     found: set[Register] = set()
-    pending = list(range(len(blocks)))
+    pending = list(range(len(blocks))) if unset else []
     while pending:
         block = blocks[number := pending.pop()]
         state = at[number] | {register: [True] * _size(register) for register in unset}
@@ -53,11 +53,10 @@ def _either(one: Bytes | None, other: Bytes | None) -> Bytes:
 def _run(instruction: Instruction, state: dict[Register, Bytes]) -> set[Register]:
     """Follow an instruction; the registers with unset bytes that it reads."""
     moved = _moved(instruction, state)
-    targets = flow.writes(instruction)
     if moved is None:
-        for target in targets:
-            state[target] = [False] * _size(target)
-        return {register for register in flow.reads(instruction) if any(state.get(register, ()))}
+        found = {register for register in flow.reads(instruction) if any(state.get(register, ()))}
+        state |= {target: [False] * _size(target) for target in flow.writes(instruction)}
+        return found
     first = instruction.operands[0]
     items = first.items if isinstance(first, Vector) else (first,)
     size = len(moved) // len(items)
