@@ -11,18 +11,18 @@ import timm
 from benchmarks.zoo_cases import Case, drawn
 
 
-def classifier(name: str, size: int = 64, **options: Any) -> Case:
+def classifier(name: str, size: int = 64, opset: int | None = None, **options: Any) -> Case:
     """Without what is drawn in training (dropout), which PyTorch draws otherwise."""
 
     def model() -> Any:
         return timm.create_model(name, num_classes=10, drop_rate=0.0, **options)
 
-    return Case(f"timm_{name}", "timm", model, lambda: {"x": drawn(2, 3, size, size)}, classes=10)
+    return Case(f"timm_{name}", "timm", model, lambda: {"x": drawn(2, 3, size, size)}, classes=10, opset=opset)
 
 
-def resized(name: str, size: int = 64, **options: Any) -> Case:
+def resized(name: str, size: int = 64, opset: int | None = None) -> Case:
     """A transformer that is made for a size."""
-    return classifier(name, size, img_size=size, **options)
+    return classifier(name, size, opset, img_size=size)
 
 
 CASES = (
@@ -38,6 +38,7 @@ CASES = (
         "cait_xxs24_224", "coat_tiny", "convit_tiny", "deit3_small_patch16_224", "eva02_tiny_patch14_224",
         "gcvit_xxtiny", "gmlp_s16_224", "levit_128s", "maxvit_tiny_tf_224", "mixer_s32_224", "mvitv2_tiny",
         "pit_ti_224", "resmlp_12_224", "sequencer2d_s", "swin_tiny_patch4_window7_224", "tnt_s_patch16_224",
-        "twins_pcpvt_small", "volo_d1_224", "xcit_nano_12_p16_224",
+        "twins_pcpvt_small", "xcit_nano_12_p16_224",
     )),
+    resized("volo_d1_224", opset=18),
 )  # fmt: skip
