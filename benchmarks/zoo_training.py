@@ -22,6 +22,8 @@ Row = dict[str, Any]
 Arrays = dict[str, Any]
 
 STEPS, RATE = 3, 1e-3
+NEXT_TO_NOTHING = 1e-6
+"""A loss, in f32, of what was learned by heart: a smaller one is not compared with."""
 SMALL = 1e-3
 """A gradient's error is held against its greatest magnitude, but at least this much of the greatest of any."""
 
@@ -109,7 +111,7 @@ def losses(case: Case, path: Path, folder: Path, inputs: Arrays, target: str) ->
     with artifact.session("train_step", threads=1) as session:
         given = {**inputs, "labels": labels}
         ours = [float(session.run(given)["loss"]) for _ in range(STEPS)]
-    differences = (abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
+    differences = (abs(a - b) / max(abs(b), NEXT_TO_NOTHING) for a, b in zip(ours, theirs, strict=True))
     return {"losses": ours, "torch": theirs, "difference": max(differences)}
 
 
