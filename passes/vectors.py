@@ -189,13 +189,25 @@ class _Model:
         if axis is not None and self.width(axis) < 2:
             return 1 << 62
         turned = frozenset[Load]() if axis is None else self._square(axis)
-        total = sum(self._cost(e, axis) for e in self.kernel.expressions if e not in turned)
+        total = sum(self._cost(e, axis) * self._again(e, axis) for e in self.kernel.expressions if e not in turned)
         total += sum(_UNIT * iterations(e) * _TURNED // self.machine.lanes(32) for e in turned)
         every = math.prod(a.extent for a in self.kernel.axes)
         for store in self.kernel.stores:
             stride = 0 if axis is None else ix.coefficient(store.offset, axis)
             total += _UNIT * every * _STRIDED if stride != 1 else _UNIT * every // self._lanes(axis)
         return total
+
+    @cached_property
+    def _bound(self) -> frozenset[Axis]:
+        return frozenset(axis for e in self.kernel.expressions if isinstance(e, Reduce) for axis in e.axes)
+
+    def _again(self, expr: Expr, axis: Axis | None) -> int:
+        """How often a reduction, or a term of it, is computed anew: vectors are the innermost loop, so one for each
+        lane is computed for each iteration of the others."""
+        inside = isinstance(expr, Reduce) or bool(expr.free & self._bound)
+        if axis is None or axis not in expr.free or not inside:
+            return 1
+        return math.prod(each.extent for each in self.kernel.axes[self.kernel.serial :] if each not in expr.free)
 
     def _lanes(self, axis: Axis | None) -> int:
         return 1 if axis is None else self.width(axis)

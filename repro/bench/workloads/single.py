@@ -196,6 +196,21 @@ def _turned(name: str, shape: tuple[int, ...], *order: int, dtype: type[np.gener
     return operation(f"transpose/{name}", what, {"x": shape}, build, torch, dtype=dtype)
 
 
+def _turned_rows(name: str, build: Callable[[Network, str], str], torch: Callable[[Any], Any]) -> Workload:
+    """Of images with channels first: the channels of each pixel, with channels last."""
+    shape, order = (8, 512, 196), (0, 2, 1)
+    what = f"{name.replace('_', ' ')} of {shape} by {order}"
+
+    def node(net: Network, x: str) -> str:
+        return build(net, net.node("Transpose", x, perm=order))
+
+    return operation(f"transpose/{name}", what, {"x": shape}, node, lambda x: torch(x.permute(order)))
+
+
+def _norm(net: Network, x: str) -> str:
+    return net.node("LayerNormalization", x, net.constant("scale", np.ones(512, np.float32)), axis=-1, epsilon=1e-5)
+
+
 PLACES = (
     _top(50, 1, 50257),
     _top(5, 64, 1000),
@@ -214,6 +229,8 @@ PLACES = (
     _turned("float64", (1024, 1024), 1, 0, dtype=np.float64),
     _turned("float16", (2048, 2048), 1, 0, dtype=np.float16),
     _turned("uint8", (2048, 2048), 1, 0, dtype=np.uint8),
+    _turned_rows("softmax", simple("Softmax", axis=-1), _functional("softmax", -1)),
+    _turned_rows("layer_norm", _norm, _functional("layer_norm", (512,))),
 )
 
 _PARAMETERS = 10_000_000
