@@ -145,11 +145,16 @@ def _block(kernel: Kernel, position: int, width: int) -> int:
 
 def _heaviest_reduction(kernel: Kernel) -> Reduce | None:
     """The outermost reduction with the most terms, among those with fewer axes than the kernel."""
-    bound = frozenset(axis for e in kernel.expressions if isinstance(e, Reduce) for axis in e.axes)
+    bound = _bound(kernel)
     found = [e for e in kernel.expressions if isinstance(e, Reduce) and not e.free & bound]
     parallel = frozenset(kernel.axes[kernel.serial :])
     shared = [e for e in found if not parallel <= e.free]
     return max(shared, key=_terms, default=None)
+
+
+def _bound(kernel: Kernel) -> frozenset[Axis]:
+    """The axes that the kernel's reductions run along."""
+    return frozenset(axis for e in kernel.expressions if isinstance(e, Reduce) for axis in e.axes)
 
 
 def _terms(reduce: Reduce) -> int:
@@ -198,13 +203,13 @@ class _Model:
         return total
 
     @cached_property
-    def _bound(self) -> frozenset[Axis]:
-        return frozenset(axis for e in self.kernel.expressions if isinstance(e, Reduce) for axis in e.axes)
+    def bound(self) -> frozenset[Axis]:
+        return _bound(self.kernel)
 
     def _again(self, expr: Expr, axis: Axis | None) -> int:
         """How often a reduction, or a term of it, is computed anew: vectors are the innermost loop, so one for each
         lane is computed for each iteration of the others."""
-        inside = isinstance(expr, Reduce) or bool(expr.free & self._bound)
+        inside = isinstance(expr, Reduce) or bool(expr.free & self.bound)
         if axis is None or axis not in expr.free or not inside:
             return 1
         return math.prod(each.extent for each in self.kernel.axes[self.kernel.serial :] if each not in expr.free)
