@@ -74,8 +74,11 @@ def test_no_output_at_all(sample: str, monkeypatch: pytest.MonkeyPatch):
     assert cli.main(["inspect", sample, "--json"]) == EXIT_GOOD
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))], ids=repr)
-def test_what_runs_out_is_no_fault_of_ours(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys):
+REFUSALS = [MemoryError(), *(OSError(number, os.strerror(number)) for number in (errno.EMFILE, errno.EACCES))]
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=repr)
+def test_what_runs_out_or_is_forbidden_is_no_fault_of_ours(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys):
     def out_of(_: object) -> None:
         raise error
 
