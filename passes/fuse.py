@@ -12,7 +12,19 @@ import math
 from dataclasses import dataclass
 
 from passes.made_again import made_again
-from passes.nodes import Users, by_element, continues, is_together, is_view, moves, picked, picks, reduces, spreads
+from passes.nodes import (
+    Users,
+    by_element,
+    continues,
+    is_together,
+    is_view,
+    lies_apart,
+    moves,
+    picked,
+    picks,
+    reduces,
+    spreads,
+)
 from repro.ir.graph import Graph, Node, Value
 from repro.ops.record import ByElement, ByNests, Op, Structural, record
 
@@ -131,6 +143,15 @@ def _served(
     return wide.value, value
 
 
+def _read_again(term: Value, users: Users) -> list[Value]:
+    """What a row is read as by its reduction and by others: the nearest values of several readers behind a term."""
+    if len(users.get(term, ())) > 1:
+        return [term]
+    node = term.node
+    same = [operand for operand in dict.fromkeys(node.operands) if not moves(node) and continues(node, operand)]
+    return [value for operand in same for value in _read_again(operand, users)]
+
+
 def _repeats(user: Node, op: Op, value: Value) -> bool:
     """Whether a user may evaluate an operand's element more than once, or in vain."""
     lowering = op.lowering
@@ -151,6 +172,7 @@ def fuse(graph: Graph) -> Fusion:
     taken: set[Value] = set()
     inside: set[Value] = set()
     once: set[Node] = set()
+    rows: set[Value] = set()
     for node in sorted(filter(reduces, graph.nodes), key=_along_rows):  # those along rows last: they take what is left
         chain = _chain(node.value, users, results, taken)
         links = chain.links
@@ -167,6 +189,7 @@ def fuse(graph: Graph) -> Fusion:
             stored.add(served[-1])
             inside.update((*links, *chain.between, served[0]))
             once.add(node)
+            rows.update(_read_again(node.operands[0], users))
     weight: dict[Node, int] = {}
     computed: dict[Node, int] = {}
     repeated: set[Node] = set()
@@ -188,6 +211,7 @@ def fuse(graph: Graph) -> Fusion:
     for node in graph.nodes:
         limit = 0 if node in chosen else _limit(node, repeated, overlapping)
         found = _stored(node, users, results, inside, stored, weight, limit)
+        found |= {value for value in rows.intersection(node.results) if lies_apart(value, stored)}
         work = 0 if is_view(node) or not node.operands else 1
         computed[node] = work + sum(0 if value in stored else computed[value.node] for value in node.operands)
         if not found and ((computed[node] and _shared_view(node, users)) or users.stands_apart(node)):

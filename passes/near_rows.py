@@ -22,6 +22,7 @@ from passes.made_again import CHEAP
 from passes.plan import if_no_larger
 from passes.rename import rebuilt, rewritten
 from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
+from passes.side_by_side import side_by_side
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Apply, Axis, Exact, Expr, Lanes, Load, Lookup, Rarely, Reduce, topological
@@ -80,7 +81,8 @@ class _NearRows:
 
     def _may_join(self, call: Call) -> bool:
         kernel = self.kernels[call.kernel]
-        return len(kernel.stores) == 1 and not kernel.serial and find(kernel) is None and _is_in_order(kernel)
+        plain = len(kernel.stores) == 1 and not kernel.serial and find(kernel) is None
+        return plain and _is_in_order(kernel) and not _turns(kernel)
 
     def _is_kept(self, call: Call, buffer: int) -> bool:
         """Whether a call reads a buffer as the terms of one sum and beside them, and nowhere else."""
@@ -108,6 +110,12 @@ def _is_in_order(kernel: Kernel) -> bool:
     (store,), extents = kernel.stores, [axis.extent for axis in kernel.axes]
     in_order = bool(kernel.axes) and store.offset is ix.linear(kernel.axes, extents) and store.when is None
     return in_order and ix.bounds(store.offset)[1] + 1 == kernel.buffers[store.buffer].elements
+
+
+def _turns(kernel: Kernel) -> bool:
+    """Whether it reads elements that lie apart, to put them side by side."""
+    loads, last = (expr for expr in kernel.expressions if isinstance(expr, Load)), kernel.axes[-1]
+    return not all(side_by_side(load.offset, last) for load in loads)
 
 
 def _is_cheap(kernel: Kernel) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
+from passes.side_by_side import side_by_side
 from repro.ir import index as ix
+from repro.ir.expressions import Expr
 from repro.ir.graph import Graph, Node, Value
 from repro.ops.record import Axes, ByElement, record
 
@@ -48,16 +52,46 @@ def is_view(node: Node) -> bool:
 
 def reorders(node: Node) -> bool:
     """Whether elements of its operand lie in another order in it."""
-    lowering = by_element(node)
-    if lowering is None or not is_view(node) or not node.types[0].elements:
+    if not is_view(node) or not node.types[0].elements:
         return False
     value, (operand,) = node.results[0], node.operands
     if value.type.elements != operand.type.elements:
         return False
     axes = Axes(0)
     index = tuple(axes.fresh(extent) for extent in value.shape)
-    offset = lowering.element(node, 0, index, (lambda at: ix.linear(at, operand.shape),), axes)
-    return offset is not ix.linear(index, value.shape)
+    return ix.linear(_in_operand(node, index, axes), operand.shape) is not ix.linear(index, value.shape)
+
+
+def lies_apart(value: Value, stored: Container[Value]) -> bool:
+    """Whether neighbours in a row of a value are computed from elements that lie apart in what is stored."""
+    axes = Axes(0)
+    index = tuple(axes.fresh(extent) for extent in value.shape)
+    return bool(index) and not all(side_by_side(each, index[-1]) for each in _read_at(value, index, stored, axes))
+
+
+def _read_at(value: Value, index: tuple[Expr, ...], stored: Container[Value], axes: Axes) -> list[Expr]:
+    """Where an element is read in what is stored, through views and operations on the same element."""
+    node = value.node
+    if value in stored or not node.operands:
+        return [ix.linear(index, value.shape)]
+    if is_view(node):
+        return _read_at(node.operands[0], _in_operand(node, index, axes), stored, axes)
+    same = [operand for operand in dict.fromkeys(node.operands) if not moves(node) and continues(node, operand)]
+    return [offset for operand in same for offset in _read_at(operand, index, stored, axes)]
+
+
+def _in_operand(view: Node, index: tuple[Expr, ...], axes: Axes) -> tuple[Expr, ...]:
+    """The index that a view's element has in its operand."""
+    lowering, (operand,) = by_element(view), view.operands
+    assert lowering is not None
+    found: list[tuple[Expr, ...]] = []
+
+    def at(index: tuple[Expr, ...]) -> Expr:
+        found.append(index)
+        return ix.linear(index, operand.shape)
+
+    lowering.element(view, 0, index, (at,), axes)
+    return found[0]
 
 
 def spreads(wide: Node, node: Node) -> bool:

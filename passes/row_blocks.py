@@ -21,6 +21,7 @@ from functools import lru_cache
 from passes.plan import if_no_larger
 from passes.row_cuts import boundaries, cut, extents_of, sliced
 from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
+from passes.squares import across
 from repro.ir.contraction import find
 from repro.ir.expressions import Axis, Load, Reduce
 from repro.ir.loops import Kernel
@@ -88,11 +89,14 @@ def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
     if any(isinstance(expr, Load) and expr.buffer in written for expr in kernel.expressions):
         return ()
     reduces = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
+    crossing = across(kernel, kernel.axes[-1]) if kernel.axes else None
     product, found = 1, list[int]()
     for axis in kernel.axes:
         if axis.extent == 0 or any(axis not in reduce.free for reduce in reduces):
             break
         parts = [part for part in _divisors(axis.extent) if _divides(kernel, axis, part, limits)]
+        if crossing is not None and axis is crossing.axis:
+            parts = [part for part in parts if axis.extent >= part * crossing.run]
         found += [product * part for part in parts]
         product *= axis.extent
         if axis.extent > 1 and axis.extent not in parts:

@@ -145,16 +145,11 @@ def _block(kernel: Kernel, position: int, width: int) -> int:
 
 def _heaviest_reduction(kernel: Kernel) -> Reduce | None:
     """The outermost reduction with the most terms, among those with fewer axes than the kernel."""
-    bound = _bound(kernel)
+    bound = frozenset(axis for e in kernel.expressions if isinstance(e, Reduce) for axis in e.axes)
     found = [e for e in kernel.expressions if isinstance(e, Reduce) and not e.free & bound]
     parallel = frozenset(kernel.axes[kernel.serial :])
     shared = [e for e in found if not parallel <= e.free]
     return max(shared, key=_terms, default=None)
-
-
-def _bound(kernel: Kernel) -> frozenset[Axis]:
-    """The axes that the kernel's reductions run along."""
-    return frozenset(axis for e in kernel.expressions if isinstance(e, Reduce) for axis in e.axes)
 
 
 def _terms(reduce: Reduce) -> int:
@@ -194,25 +189,13 @@ class _Model:
         if axis is not None and self.width(axis) < 2:
             return 1 << 62
         turned = frozenset[Load]() if axis is None else self._square(axis)
-        total = sum(self._cost(e, axis) * self._again(e, axis) for e in self.kernel.expressions if e not in turned)
+        total = sum(self._cost(e, axis) for e in self.kernel.expressions if e not in turned)
         total += sum(_UNIT * iterations(e) * _TURNED // self.machine.lanes(32) for e in turned)
         every = math.prod(a.extent for a in self.kernel.axes)
         for store in self.kernel.stores:
             stride = 0 if axis is None else ix.coefficient(store.offset, axis)
             total += _UNIT * every * _STRIDED if stride != 1 else _UNIT * every // self._lanes(axis)
         return total
-
-    @cached_property
-    def bound(self) -> frozenset[Axis]:
-        return _bound(self.kernel)
-
-    def _again(self, expr: Expr, axis: Axis | None) -> int:
-        """How often a reduction, or a term of it, is computed anew: vectors are the innermost loop, so one for each
-        lane is computed for each iteration of the others."""
-        inside = isinstance(expr, Reduce) or bool(expr.free & self.bound)
-        if axis is None or axis not in expr.free or not inside:
-            return 1
-        return math.prod(each.extent for each in self.kernel.axes[self.kernel.serial :] if each not in expr.free)
 
     def _lanes(self, axis: Axis | None) -> int:
         return 1 if axis is None else self.width(axis)
