@@ -148,6 +148,11 @@ def zoo(machine: Path) -> Iterator[str]:
     yield from zoo_table.lines(machine / ZOO)
 
 
+def steps(machine: Path) -> Iterator[str]:
+    """Training steps of models as users bring them."""
+    yield from zoo_table.steps(machine / ZOO)
+
+
 _MODELS = {model.name for model in MODELS}
 _HEAD = ("workload", "mode", "threads", "repro, ms", "of peak")
 _PEERS = {
@@ -165,7 +170,8 @@ _AIMS = (
     _Aim("skinny dots, PyTorch / repro", "0.95", _peer("torch", FORWARD, SKINNY.fullmatch), mean=True),
     _Aim("layer norm, sums, elementwise, Adam, of memory", "0.9", _share(STREAMED.fullmatch)),
 )
-TABLES = {"aims": aims, "models": models, "operations": operations, "zoo": zoo}
+TABLES = {"aims": aims, "models": models, "operations": operations, "zoo": zoo, "steps": steps}
+_OF_THE_ZOO = ("zoo", "steps")
 
 
 def _line(*cells: str) -> str:
@@ -186,9 +192,9 @@ def marked(name: str, machine: Path) -> str:
 def tables_of(machine: Path) -> Iterator[str]:
     """The tables that a machine has records for."""
     if any(machine.glob("*.json")):
-        yield from (name for name in TABLES if name != "zoo")
+        yield from (name for name in TABLES if name not in _OF_THE_ZOO)
     if (machine / ZOO).exists():
-        yield "zoo"
+        yield from _OF_THE_ZOO
 
 
 def renewed(text: str, records: Path = RECORDS) -> str:

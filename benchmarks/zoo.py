@@ -17,7 +17,8 @@ What is done stays in the folder and is not done again. An exporter after the fi
   that of PyTorch in the model's own type. The loss of classifiers is their cross entropy, of others the squares of the
   first output. Only the older exporter writes a model for that, and for what follows.
 - train: the losses of three steps of AdamW beside PyTorch eager's, the greatest relative difference.
-- time: one thread, medians of rounds in turn.
+- memory: the most that is resident over three of these steps, less what was before the first.
+- time: of a run, and of a step of that training: one thread, medians of rounds in turn.
 """
 
 # pyright: reportMissingImports=false
@@ -35,8 +36,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +57,12 @@ from repro.frontend import load_model
 from repro.targets import cpu
 
 MODULES = tuple(
-    f"benchmarks.zoo_{each}" for each in ("library", "timm", "written", "recent", "families", "sequences", "research")
+    f"benchmarks.zoo_{each}"
+    for each in ("library", "timm", "sizes", "written", "recent", "families", "sequences", "research")
 )
-STAGES = ("export", "import", "build", "error", "verify", "gradients", "train")
+STAGES = ("export", "import", "build", "error", "verify", "gradients", "train", "memory")
+TIMED = {"time": ("error", "build"), "step": ("train", "train")}
+"""What is timed: what shows that it ran, and the stage that builds it."""
 VERSIONS = ("torch", "torchvision", "timm", "transformers", "onnxscript", "onnx", "onnxruntime", "numpy", "llvmlite")
 ROUNDS, SAMPLE = 5, 0.1
 MIB = 1 << 20
@@ -138,8 +144,15 @@ class Trial:
             raise repro.ReproError(f"verify ends with exit code {report.exit_code}")
 
     def time(self) -> None:
-        samples = _in_turn(dict(self._sides()))
-        self.row["time"] = {name: statistics.median(times) for name, times in samples.items()}
+        self.row["time"] = _medians(dict(self._sides()))
+
+    def step(self) -> None:
+        folder, sides = self.trained(), zoo_training.SIDES
+        self.row["step"] = _medians({name: sides[name](self.case, folder, self.inputs) for name in sides})
+
+    def memory(self) -> None:
+        if self._trains():
+            self.row["memory"] = {side: _alone(self, side) / MIB for side in zoo_training.SIDES}
 
     def _sides(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         """Each once it has run; not ONNX Runtime where it lacks the model's operators or types."""
@@ -160,12 +173,16 @@ class Trial:
 
     def train(self) -> None:
         if self._trains():
-            folder = self.folder / "training.repro"
-            self.row["train"] = zoo_training.losses(self.case, self._in_training(), folder, self.inputs, _target())
+            path, folder = self._in_training(), self.trained()
+            self.row["train"] = zoo_training.losses(self.case, path, folder, self.inputs, _target())
 
     def _trains(self) -> bool:
         """Not in f16, whose AdamW in PyTorch rounds epsilon to 0, nor in bf16."""
         return all(each.element_size() >= 4 for each in made(self.case).parameters())
+
+    def trained(self) -> Path:
+        """What `train` builds."""
+        return self.folder / "training.repro"
 
     def _in_training(self) -> Path:
         """The model exported again in training mode."""
@@ -173,6 +190,18 @@ class Trial:
         if not path.exists():
             export(self.case, "script", path, train=True)
         return path
+
+
+def _alone(trial: Trial, side: str) -> int:
+    """The peak of a side's training step, in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_peak, trial.case.name, trial.exporter, trial.folder.parent, side).result()
+
+
+def _peak(name: str, exporter: str, folder: Path, side: str) -> int:
+    _calm()
+    trial = Trial(cases()[name], exporter, folder)
+    return zoo_training.peak(trial.case, trial.trained(), trial.inputs, side)
 
 
 def _target() -> str:
@@ -230,6 +259,11 @@ def _error(found: Iterable[Any], truth: Iterable[Any]) -> float:
         if a.size:
             worst = max(worst, float(np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-30)))
     return worst
+
+
+def _medians(runs: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+    """Seconds of a run, by side."""
+    return {name: statistics.median(samples) for name, samples in _in_turn(runs).items()}
 
 
 def _in_turn(runs: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
@@ -313,17 +347,16 @@ def take_here(options: argparse.Namespace) -> None:
 
 
 def time_all(options: argparse.Namespace) -> None:
-    """Every model whose errors are known, in this process; nothing else should run."""
+    """Every model that ran beside the others, and its training step, in this process; nothing else should run."""
     _calm()
-    chosen = [each for each in trials(options, cases()) if "error" in each.row]
+    chosen = [(each, what) for each in trials(options, cases()) for what in TIMED if TIMED[what][0] in each.row]
     if options.rebuild:
-        chosen = [each for each in chosen if each.take("build")]
+        chosen = [(each, what) for each, what in chosen if each.take(TIMED[what][1])]
     same_processors(1)
-    for each in chosen:
-        if "time" not in each.row or options.again or options.rebuild:
-            each.take("error")
-            each.take("time")
-            print(each.row["model"], each.row["exporter"], each.row.get("time"), flush=True)
+    for each, what in chosen:
+        if what not in each.row or options.again or options.rebuild:
+            each.take(what)
+            print(each.row["model"], each.row["exporter"], what, each.row.get(what), flush=True)
 
 
 def _calm() -> None:

@@ -1,4 +1,4 @@
-"""The table of docs/zoo.md, from records that `benchmarks.zoo --record` wrote: one line for each model."""
+"""The tables of docs/zoo.md, from records that `benchmarks.zoo --record` wrote: one line for each model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ Row = dict[str, Any]
 _PEERS = ("ONNX Runtime / repro", "PyTorch / repro")
 _ERRORS = ("error / ONNX Runtime's", "gradients' / PyTorch's")
 HEAD = ("model", "exporters", "ONNX nodes", *_ERRORS, "ms", *_PEERS, "also")
+STEP_HEAD = (
+    "model", "ONNX nodes", "step, ms", "PyTorch / repro", "memory, MiB", "PyTorch / repro", "losses within",
+    "forward, ms", *_PEERS,
+)  # fmt: skip
 
 
 def lines(records: Path) -> Iterator[str]:
@@ -33,6 +37,27 @@ def lines(records: Path) -> Iterator[str]:
             (unwritten if failed else imported).append(name)
     yield from ("", f"Imported, and no more was tried: {', '.join(imported) or 'none'}.", "")
     yield f"Written by neither exporter: {', '.join(unwritten) or 'none'}."
+
+
+def steps(records: Path) -> Iterator[str]:
+    """Markdown: the models whose training step was timed."""
+    yield _line(*STEP_HEAD)
+    yield f"|{'---|' * len(STEP_HEAD)}"
+    for row in read(records):
+        if "step" in row:
+            yield _line(row["model"], *_step_cells(row))
+
+
+def _step_cells(row: Row) -> Iterator[str]:
+    step, memory, times = row["step"], row.get("memory", {}), row.get("time", {})
+    yield str(row.get("nodes", ""))
+    yield f"{step['repro'] * 1e3:.1f}"
+    yield _ratio(step["torch"], step["repro"])
+    yield f"{memory['repro']:.0f}" if memory else ""
+    yield _ratio(memory.get("torch"), memory.get("repro"))
+    yield f"{row['train']['difference']:.0e}"
+    yield f"{times['repro'] * 1e3:.2f}" if times else ""
+    yield from (_ratio(times.get(side), times.get("repro")) for side in ("onnxruntime", "torch"))
 
 
 def read(records: Path) -> list[Row]:

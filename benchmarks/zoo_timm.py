@@ -12,12 +12,19 @@ from benchmarks.zoo_cases import Case, drawn
 
 
 def classifier(name: str, size: int = 64, opset: int | None = None, **options: Any) -> Case:
+    """Of two small images."""
+    return images(f"timm_{name}", name, (2, 3, size, size), 10, opset, **options)
+
+
+def images(
+    case: str, name: str, shape: tuple[int, ...], classes: int, opset: int | None = None, **options: Any
+) -> Case:
     """Without what is drawn in training (dropout), which PyTorch draws otherwise."""
 
     def model() -> Any:
-        return timm.create_model(name, num_classes=10, drop_rate=0.0, **options)
+        return timm.create_model(name, num_classes=classes, drop_rate=0.0, **options)
 
-    return Case(f"timm_{name}", "timm", model, lambda: {"x": drawn(2, 3, size, size)}, classes=10, opset=opset)
+    return Case(case, "timm", model, lambda: {"x": drawn(*shape)}, classes=classes, opset=opset)
 
 
 def resized(name: str, size: int = 64, opset: int | None = None) -> Case:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import repro
 from benchmarks.zoo_cases import Case, array_of, labels_of, not_trained, training
 from repro.artifact.build import Request, imported_entries
+from repro.bench.measuring import peak_resident, resident
 from repro.frontend import load_model
 from repro.ops.record import evaluate
 from repro.train_step import training_of
@@ -102,32 +103,59 @@ def _once(found: Arrays) -> Arrays:
 
 def losses(case: Case, path: Path, folder: Path, inputs: Arrays, target: str) -> Row:
     """The losses of a few steps of AdamW, and the greatest relative difference from PyTorch eager's."""
-    theirs, labels = _torch_losses(case)
-    artifact = repro.build(
+    theirs = _torch_step(case)
+    wanted = [theirs() for _ in range(STEPS)]
+    repro.build(
         path, folder, loss=_loss(case), optimizer="adamw", learning_rate=RATE, trainable="*",
         frozen=",".join(not_trained(case, path)), targets=target, force=True,
         bind={f"{name}[{axis}]": size for name, array in inputs.items() for axis, size in enumerate(array.shape)},
     )  # fmt: skip
-    with artifact.session("train_step", threads=1) as session:
-        given = {**inputs, "labels": labels}
-        ours = [float(session.run(given)["loss"]) for _ in range(STEPS)]
-    differences = (abs(a - b) / max(abs(b), NEXT_TO_NOTHING) for a, b in zip(ours, theirs, strict=True))
-    return {"losses": ours, "torch": theirs, "difference": max(differences)}
+    step = _step(case, folder, inputs)
+    found = [step() for _ in range(STEPS)]
+    differences = (abs(a - b) / max(abs(b), NEXT_TO_NOTHING) for a, b in zip(found, wanted, strict=True))
+    return {"losses": found, "torch": wanted, "difference": max(differences)}
 
 
-def _torch_losses(case: Case) -> tuple[list[float], Any]:
-    """Of PyTorch eager's steps, and the labels."""
+def _step(case: Case, folder: Path, inputs: Arrays) -> Callable[[], float]:
+    """Of what `losses` built."""
+    session = repro.load(folder).session("train_step", threads=1)
+    given = {**inputs, "labels": _labels(case)}
+    return lambda: float(session.run(given)["loss"])
+
+
+def _labels(case: Case) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return array_of(_torch_loss(case, training(case), case.inputs().values())[1])
+
+
+def _torch_step(case: Case, *_: object) -> Callable[[], float]:
+    """PyTorch eager's."""
     import torch
 
     module = training(case)
     optimizer = torch.optim.AdamW(module.parameters(), RATE)
     inputs = list(case.inputs().values())
-    found: list[float] = []
-    labels: Any = None
-    for _ in range(STEPS):
+
+    def step() -> float:
         optimizer.zero_grad()
-        loss, labels = _torch_loss(case, module, inputs)
+        loss, _ = _torch_loss(case, module, inputs)
         loss.backward()
         optimizer.step()
-        found.append(float(loss.detach()))
-    return found, array_of(labels)
+        return float(loss.detach())
+
+    return step
+
+
+SIDES: Mapping[str, Callable[[Case, Path, Arrays], Callable[[], float]]] = {"repro": _step, "torch": _torch_step}
+"""What opens a training step, which returns its loss."""
+
+
+def peak(case: Case, folder: Path, inputs: Arrays, side: str) -> int:
+    """The most bytes that are resident over three steps, less those before the first. For a process of its own."""
+    step = SIDES[side](case, folder, inputs)
+    before = resident()
+    for _ in range(3):
+        step()
+    return peak_resident() - before

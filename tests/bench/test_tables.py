@@ -100,3 +100,22 @@ def test_a_zoo_has_one_line_for_each_model_that_was_built(tmp_path: Path):
         "",
         "Written by neither exporter: loop.",
     ]
+
+
+def test_steps_have_one_line_for_each_model_that_was_timed(tmp_path: Path):
+    measured = {
+        "train": {"difference": 2e-6},
+        "memory": {"repro": 100.0, "torch": 250.0},
+        "step": {"repro": 0.5, "torch": 0.75},
+    }
+    times = {"time": {"repro": 0.01, "torch": 0.03, "onnxruntime": 0.02}}
+    rows = (
+        _tried("net", "script", **measured, **times),
+        _tried("cell", "script", **measured),
+        _tried("tree", "script"),
+    )
+    (tmp_path / tables.ZOO).write_text('{"host": {}}\n' + "".join(rows))
+    assert list(tables.steps(tmp_path))[2:] == [
+        "| net | 9 | 500.0 | 1.50 | 100 | 2.50 | 2e-06 | 10.00 | 2.00 | 3.00 |",
+        "| cell | 9 | 500.0 | 1.50 | 100 | 2.50 | 2e-06 |  |  |  |",
+    ]
