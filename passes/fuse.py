@@ -211,10 +211,11 @@ def fuse(graph: Graph) -> Fusion:
     for node in graph.nodes:
         limit = 0 if node in chosen else _limit(node, repeated, overlapping)
         found = _stored(node, users, results, inside, stored, weight, limit)
-        found |= {value for value in rows.intersection(node.results) if lies_apart(value, stored)}
+        found |= {value for value in rows.intersection(node.results) - inside if lies_apart(value, stored)}
         work = 0 if is_view(node) or not node.operands else 1
         computed[node] = work + sum(0 if value in stored else computed[value.node] for value in node.operands)
-        if not found and ((computed[node] and _shared_view(node, users)) or users.stands_apart(node)):
+        free = not found and inside.isdisjoint(node.results)
+        if free and ((computed[node] and _shared_view(node, users)) or users.stands_apart(node)):
             found = set(node.results)
         if found:
             weight[node] = computed[node] = 0

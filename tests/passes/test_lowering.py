@@ -85,6 +85,17 @@ def test_an_epilogue_may_be_moved_one_to_one() -> None:
     )
 
 
+def test_an_epilogue_under_a_new_shape_is_read_by_several_and_computed_once() -> None:
+    """A dot of two axes, whose elements are those of a layer of three: what rides on it asks for them twice."""
+    x, w = TensorType(F32, (6, 8)), TensorType(F32, (8, 12))
+    layer = reshape(add(matmul(argument(0, x), argument(1, w)), fill(0.5, TensorType(F32, (6, 12)))), (2, 3, 12))
+    graph = Graph((x, w), (reshape(mul(layer, elementwise("tanh", mul(layer, layer))), (6, 12)),))
+    assert len(lower(graph).kernels) == 1
+    generator = np.random.default_rng(0)
+    arrays = [np.asarray(generator.standard_normal(kind.shape), np.float32) for kind in (x, w)]
+    assert_same_everywhere(lower(graph), arrays, evaluate(graph, arrays, []))
+
+
 def test_one_instruction_with_a_number_is_computed_again() -> None:
     """Not stored for two readers; a division is for three, and so is a sum of two arrays."""
     kind = TensorType(F32, (40, 30))
