@@ -61,8 +61,8 @@ MODULES = tuple(
     for each in ("library", "timm", "sizes", "written", "recent", "families", "sequences", "research")
 )
 STAGES = ("export", "import", "build", "error", "verify", "gradients", "train", "memory")
-TIMED = {"time": ("error", "build"), "step": ("train", "train")}
-"""What is timed: what shows that it ran, and the stage that builds it."""
+TIMED = {"time": ("build", "error"), "step": ("train",)}
+"""What is timed, and the stages that build it and show that it runs."""
 VERSIONS = ("torch", "torchvision", "timm", "transformers", "onnxscript", "onnx", "onnxruntime", "numpy", "llvmlite")
 ROUNDS, SAMPLE = 5, 0.1
 MIB = 1 << 20
@@ -349,9 +349,9 @@ def take_here(options: argparse.Namespace) -> None:
 def time_all(options: argparse.Namespace) -> None:
     """Every model that ran beside the others, and its training step, in this process; nothing else should run."""
     _calm()
-    chosen = [(each, what) for each in trials(options, cases()) for what in TIMED if TIMED[what][0] in each.row]
+    chosen = [(each, what) for each in trials(options, cases()) for what in TIMED if TIMED[what][-1] in each.row]
     if options.rebuild:
-        chosen = [(each, what) for each, what in chosen if each.take(TIMED[what][1])]
+        chosen = [(each, what) for each, what in chosen if all(map(each.take, TIMED[what]))]
     same_processors(1)
     for each, what in chosen:
         if what not in each.row or options.again or options.rebuild:

@@ -94,9 +94,9 @@ def counts(kernel: Kernel, limits: Limits) -> tuple[int, ...]:
     for axis in kernel.axes:
         if axis.extent == 0 or any(axis not in reduce.free for reduce in reduces):
             break
-        parts = [part for part in _divisors(axis.extent) if _divides(kernel, axis, part, limits)]
-        if crossing is not None and axis is crossing.axis:
-            parts = [part for part in parts if axis.extent >= part * crossing.run]
+        rows = crossing.run if crossing is not None and axis is crossing.axis else 1  # what is read comes by lines
+        most = axis.extent // rows
+        parts = [part for part in _divisors(axis.extent) if part <= most and _divides(kernel, axis, part, limits)]
         found += [product * part for part in parts]
         product *= axis.extent
         if axis.extent > 1 and axis.extent not in parts:
