@@ -230,9 +230,11 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
 
     Rows that share a cache set stay there while no more are read than it has ways, with one left for columns: so tiles
     have fewer of these rows, and more columns. Reading columns more often then costs less than packing rows, unless
-    they come from afar for few tiles, or were laid out for others."""
+    they come from afar for few tiles, or were laid out for others. A single row has as many vectors as keep a core
+    busy: of each term's columns it reads a longer run."""
     _, rows, columns, _ = contraction.extents
-    tile_rows, vectors = min(machine.tile_rows, rows), min(machine.tile_vectors, -(-columns // width))
+    tile_rows = min(machine.tile_rows, rows)
+    vectors = min(machine.tile_vectors if rows > 1 else BUSY, -(-columns // width))
     stride = contraction.row_stride
     if stride is None:
         return tile_rows, vectors, False

@@ -390,3 +390,13 @@ def test_few_columns_take_one_vector(machine, columns: int, width: int) -> None:
         assert chosen.tile is not None
         assert (chosen.vector_width, chosen.tile.vectors) == (width, 1)
     check(made, machine)
+
+
+@MACHINES
+@pytest.mark.parametrize("columns", [1024, 130, 24])
+def test_one_row_has_a_wide_tile(machine, columns: int) -> None:
+    kernel = matmul(1, columns, 600, batch=3)
+    chosen = schedule(kernel, machine)
+    assert chosen.tile is not None
+    assert chosen.tile.vectors == min(8, -(-columns // chosen.vector_width))
+    check(kernel, machine)
