@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 # timm and transformers are no part of the lock.
 """Models of timm and transformers at the size that they are used at: four images of 224 x 224, or their like. For
-times; the error of the gradients by the reference would take hours."""
+times: without the stage `gradients`, since the reference takes long for that."""
 
 from __future__ import annotations
 

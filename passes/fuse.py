@@ -2,8 +2,8 @@
 
 A reduction is computed once per element: it is stored, or it carries a chain of elementwise ops and
 bijective moves behind it (an epilogue). Where it only serves the elements of the row that it reduces, it is computed
-in their kernel, once per row, from a row that is still near. Everything else is inlined into its users, unless that
-would repeat work that is not worth repeating.
+in their kernel, once per row, from a row that is still near: what such a row is read as is stored where its elements
+would lie apart. Everything else is inlined into its users, unless that would repeat work that is not worth repeating.
 """
 
 from __future__ import annotations
