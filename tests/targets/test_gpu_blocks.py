@@ -75,6 +75,13 @@ def norm() -> Graph:
     return Graph((kind,), (mul(centred, cases.wide(squares, kind.shape)),))
 
 
+def tabled() -> Graph:
+    """A function by tables in two kernels of a block: before a softmax and behind it."""
+    kind = TensorType(F32, (24, 64))
+    x = argument(0, kind)
+    return Graph((kind,), (cases.elementwise("erf", cases.softmax(cases.elementwise("erf", x))),))
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     **cases.GRAPHS,
     "masked": lambda: masked(3, 40, 16),
@@ -84,6 +91,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "ragged panels": lambda: masked(2, 600, 8, 40),
     "trained": lambda: with_gradient(4, 64, 16),
     "norm": norm,
+    "tabled": tabled,
 }
 
 

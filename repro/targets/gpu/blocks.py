@@ -18,7 +18,7 @@ from repro.targets.gpu.contraction import Block
 from repro.targets.gpu.joining import Joining
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.steps import Shape
-from repro.targets.gpu.within import Plain, Road, Tiled, chosen, parts_of
+from repro.targets.gpu.within import Part, Plain, Road, Roads, Tiled, chosen, parts_of
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val, integer
 from repro.targets.llvm.toolchain import assembly
@@ -43,7 +43,7 @@ def emit(shape: Shape, machine: GpuMachine) -> GpuKernel:
         lines += [f"define internal void @part{number}({', '.join(head)}) alwaysinline nounwind {{"]
         lines += ["entry:", *f.entry, *f.lines, "}"]
     entry = _entry(shape, meetings)
-    attributes = f'nounwind "nvvm.maxntid"="{made.threads}" "nvvm.minctasm"="{made.resident}"'
+    attributes = f'nounwind "nvvm.maxntid"="{made.threads}" "nvvm.minctasm"="{_resident(parts, made, machine)}"'
     lines += [
         f"define ptx_kernel void @{shape.symbol}({_parameters(shape)}) {attributes} {{",
         "entry:",
@@ -57,6 +57,15 @@ def emit(shape: Shape, machine: GpuMachine) -> GpuKernel:
     gate.check_code(f"GPU code {shape.symbol}", types, ptx, llvm)
     launch = Launch(shape.symbol, shape.blocks, made.threads, made.shared_bytes)
     return GpuKernel(ptx, (launch,), schedule=f"blocks threads={made.threads}; {made.text}")
+
+
+def _resident(parts: Sequence[Part], made: Roads, machine: GpuMachine) -> int:
+    """Blocks whose registers are to fit together: as many as there is shared memory for, fewer where constants take
+    registers."""
+    pairs = zip(parts, made.roads, strict=True)
+    plans = ((part.kernel, road) for part, road in pairs if isinstance(road, elementwise.Plan))
+    bounds = (elementwise.resident(kernel, plan, made.threads, machine) for kernel, plan in plans)
+    return min([made.resident, *(bound for bound in bounds if bound is not None)])
 
 
 def _parameters(shape: Shape) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.expressions import Affine, Apply, Axis, Expr, IndexOp, Load
+from repro.ir.expressions import Affine, Apply, Axis, Expr, IndexOp, Load, Lookup
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
-from repro.targets.gpu import gate
+from repro.targets.gpu import gate, table_rows
 from repro.targets.gpu.remainder import remainder
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, ReduceEmitter
@@ -48,6 +48,7 @@ class GpuBody(Body):
         super().__init__(f, kernel, reducer, machine)
         self.seat = seat
         """None: the block of threads is the kernel's alone."""
+        self.table_rows = table_rows.rows(kernel.expressions)
 
     def split(self, flat: Val, axes: Sequence[Axis]) -> list[Val]:
         """Division of 32 bits costs a fraction of that of 64."""
@@ -67,6 +68,14 @@ class GpuBody(Body):
             total = f.splat(total, term.width) if total.text != "0" else total
             total = f.add(total, f.scaled(term, factor))
         return scalars.convert(f, total, I64)
+
+    def _lookup(self, expr: Lookup, scope: Scope) -> Val:
+        """By a load, where the table is one of a row; what is read with it is known then, too."""
+        row = self.table_rows.get(expr)
+        if row is None:
+            return super()._lookup(expr, scope)
+        scope.known |= table_rows.looked_up(self.f, row, expr, self.value(expr.index, scope))
+        return scope.known[expr]
 
     def _index_op(self, expr: IndexOp, operand: Val) -> Val:
         low, high = ix.bounds(expr.children[0])

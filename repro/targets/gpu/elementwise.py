@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from repro.ir import index as ix
 from repro.ir.expressions import Apply, Axis, Expr, Load, Reduce
 from repro.ir.loops import Kernel
-from repro.machines import Machine
+from repro.machines import GpuMachine, Machine
+from repro.targets.gpu import table_rows
 from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width, special
 from repro.targets.gpu.floor import commonly
 from repro.targets.gpu.launch import GpuKernel, Launch
@@ -35,6 +36,9 @@ MOST = {True: 16, False: 4}
 """Outputs of a thread, by whether they are plain."""
 FULL = 2 * 132 * 2048
 """Runs below which a thread takes one: a chip's threads, twice (132 multiprocessors of 2048)."""
+CROWD, CROWDED = 64, 80
+"""Words of constants that a thread loads for its outputs, and the registers that it has if there are so many. Left to
+itself, the assembler asks for all of them before it computes: GELU took 168."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +112,21 @@ def _in_place(kernel: Kernel) -> bool:
     return all(place in written for place in read if kernel.buffers[place[0]].writable)
 
 
-def emit(kernel: Kernel, chosen: Plan, machine: Machine) -> GpuKernel:
+def resident(kernel: Kernel, chosen: Plan, threads: int, machine: GpuMachine) -> int | None:
+    """Blocks of so many threads that are to share a multiprocessor, where constants would take other threads'
+    registers."""
+    words = max((row.words for row in table_rows.rows(kernel.expressions).values()), default=0)
+    crowded = words * chosen.width * chosen.runs >= CROWD
+    return machine.register_file // (CROWDED * threads) if crowded else None
+
+
+def emit(kernel: Kernel, chosen: Plan, machine: GpuMachine) -> GpuKernel:
     """The code of a kernel, `width` outputs for each thread."""
     f, chosen = Function(), _several(kernel, chosen)
     _Outputs(GpuBody(f, kernel, machine), kernel, chosen).emit()
     f.line("ret void")
-    ptx = assemble(kernel, [Entry(symbol(kernel), f, chosen.block)], machine)
+    least = resident(kernel, chosen, chosen.block, machine) or 1
+    ptx = assemble(kernel, [Entry(symbol(kernel), f, chosen.block, least)], machine)
     launch = Launch(symbol(kernel), chosen.grid, chosen.block)
     return GpuKernel(ptx, (launch,), schedule=chosen.text)
 
