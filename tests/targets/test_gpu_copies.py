@@ -15,28 +15,31 @@ from tests.targets.test_gpu_code import SMALL, tiled
 
 
 @pytest.mark.parametrize("panels", [None, 1])
-@pytest.mark.parametrize(("left", "right"), [(False, True), (True, False)])
-def test_even_rows_are_copied_by_8_bytes(left: bool, right: bool, panels: int | None) -> None:
-    """Beyond the last line, the last term and a short panel stand zeros by twos."""
+@pytest.mark.parametrize(("left", "right", "tile"), [(False, True, Tile(4, 4, 8, (2, 1))), (True, False, SMALL)])
+def test_even_rows_are_copied_by_8_bytes(left: bool, right: bool, tile: Tile, panels: int | None) -> None:
+    """Lines by twos, or terms of short steps: beyond the last one and a short panel stand zeros."""
     kernel = matmul(34, 70, 554, left=left, right=right)
     found = find(kernel)
     assert found is not None
-    ways = [access(Plan(found, SMALL, 1), side) for side in (0, 1)]
+    ways = [access(Plan(found, tile, 1), side) for side in (0, 1)]
     assert [(way.wide, way.by_term) for way in ways] == [(2, right), (2, right)]
-    check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
+    check_gpu(kernel, filled(kernel), tiled(kernel, tile, panels))
 
 
 @pytest.mark.parametrize("panels", [None, 1])
-@pytest.mark.parametrize(("tile", "together"), [(SMALL, 2), (Tile(4, 4, 32, (2, 1)), 4)], ids=["short", "long"])
+@pytest.mark.parametrize("tile", [SMALL, Tile(4, 4, 32, (2, 1))], ids=["short", "long"])
+@pytest.mark.parametrize("terms", [551, 552])
 @pytest.mark.parametrize(("left", "right"), [(False, True), (True, False), (False, False)])
-def test_odd_rows_are_copied_by_4_bytes(left: bool, right: bool, tile: Tile, together: int, panels: int | None) -> None:
-    """Of terms side by side a thread brings two, of a long step four; the last block of lines reaches back, unless
-    it leaves totals of panels."""
-    kernel = matmul(131, 75, 551, left=left, right=right, bias=True)
+def test_odd_rows_and_terms_side_by_side_are_copied_by_4_bytes(
+    left: bool, right: bool, terms: int, tile: Tile, panels: int | None
+) -> None:
+    """Terms, too, whose rows are even, so that lines lie side by side in shared memory; the last block of lines reaches
+    back, unless it leaves totals of panels."""
+    kernel = matmul(131, 75, terms, left=left, right=right, bias=True)
     found = find(kernel)
     assert found is not None
     ways = [access(Plan(found, tile, 1), side) for side in (0, 1)]
-    assert [(way.wide, way.together) for way in ways] == [(1, 1 if left else together), (1, together if right else 1)]
+    assert [(way.wide, way.by_term, way.terms_beside) for way in ways] == [(1, not left, False), (1, right, False)]
     assert [Plan(found, tile, panels or 2).reaches(side) for side in (0, 1)] == [panels is None] * 2
     check_gpu(kernel, filled(kernel), tiled(kernel, tile, panels))
 

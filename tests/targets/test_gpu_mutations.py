@@ -31,7 +31,7 @@ def row_sums(rows: int, columns: int) -> Kernel:
 
 
 KERNELS: dict[str, Kernel] = {
-    "matmul": matmul(70, 66, 1100, bias=True),
+    "matmul": matmul(70, 68, 1100, bias=True),
     "convolution": convolution(
         images=4, channels=8, size=14, filters=20, taps=3, stride=1, pad=1, pixels_are_rows=True
     ),

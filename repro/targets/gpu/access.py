@@ -8,31 +8,33 @@ from repro.ir import index as ix
 from repro.ir.expressions import Load
 from repro.ir.types import BOOL
 from repro.targets.gpu.separation import Separation, run_of, separate
-from repro.targets.gpu.tiles import WARP, Plan
+from repro.targets.gpu.tiles import Plan
 
 SECTORS = (8, 16, 32, 64, 128)
 """Neighbours of four bytes that are whole sectors of a cache line."""
 MOST_LINES = 16
 """Of a thread, whose presence is a mask."""
+TURNED = 16
+"""Terms of a step from which on those that are neighbours are copied one by one, so that lines lie side by side in
+shared memory. A thread then reads four lines of a term at a time, into registers of which every other one is even;
+four terms of a line would give each term one bank of registers (docs/gpu.md). A warp's copies lie in two lines then;
+of fewer terms in more, and each takes the cache a cycle."""
 
 
 @dataclass(frozen=True)
 class Access:
     """`separation`: where its elements lie, if they are copied; None if they are evaluated. `by_term`: the elements
     that a thread brings are of one term, because terms are neighbours in memory, and lines are not. `wide`: elements of
-    one copy. `together`: terms of a line that a thread brings, because so many are neighbours, whatever else is looked
-    up. `taps`: columns of a row of pixels, where such rows are what is brought (repro.targets.gpu.strips)."""
+    one copy. `taps`: columns of a row of pixels, where such rows are what is brought (repro.targets.gpu.strips)."""
 
     separation: Separation | None
     by_term: bool
     wide: int
-    together: int = 1
     taps: int = 1
 
     @property
     def terms_beside(self) -> bool:
-        """Whether terms lie side by side in shared memory too: copies of several terms leave no choice. Lines side by
-        side need fewer registers, since a thread reads its lines of one term alone."""
+        """Whether terms lie side by side in shared memory too: copies of several terms leave no choice."""
         return self.by_term and self.wide > 1
 
     def along(self, plan: Plan, side: int) -> int:
@@ -42,7 +44,7 @@ class Access:
         constant distances from the first."""
         lines, depth, threads = plan.seen(side).tile.block[side], plan.tile.depth, plan.tile.threads
         if self.by_term:
-            runs = depth // max(self.together, self.wide)
+            runs = depth // self.wide
             return runs if threads % runs == 0 or self.wide == 1 else 1 << (runs - 1).bit_length()
         runs = lines // self.wide
         if self.separation is None or self.separation.line_stride is None or (self.wide > 1 and threads % runs == 0):
@@ -75,27 +77,10 @@ def access(plan: Plan, side: int) -> Access:
     if taps > 1:
         return Access(separate(term, None, lines, terms), True, plan.chunk, taps=taps)
     separation = separate(term, present, lines, terms)
+    if by_term and plan.tile.depth >= TURNED and plan.tile.taps == 1:
+        return Access(separation, by_term, 1)
     fitting = (wide for wide in (plan.chunk, 2) if _whole_runs(plan, side, term, separation, by_term, wide))
-    wide = next(fitting, 1)
-    alone = by_term and wide == 1
-    return Access(separation, by_term, wide, _together(plan, side, term, separation) if alone else 1)
-
-
-def _together(plan: Plan, side: int, load: Load, separation: Separation | None) -> int:
-    """Terms of a line that are neighbours in memory in every panel, and of which every thread has some in a step: four
-    that follow a stride, since one address then serves them, while a warp's copy still lies in four lines at most; or
-    two."""
-    tile, terms = plan.tile, plan.contraction.reduce.axes
-    if separation is None:
-        return 1
-    if separation.tabled:
-        paired = terms[-1].extent % 2 == 0 and plan.panel % 2 == 0 and ix.coefficient(load.offset, terms[-1]) == 1
-        most = 2 if paired else 1
-    else:
-        most = 1 if separation.term_stride != 1 else 4 if tile.depth >= WARP else 2
-    fitting = (4, 2) if most == 4 else (most,)
-    elements = tile.block[side] * tile.depth
-    return next((n for n in fitting if tile.depth % n == 0 and elements % (n * tile.threads) == 0), 1)
+    return Access(separation, by_term, next(fitting, 1))
 
 
 def _whole_runs(plan: Plan, side: int, load: Load, separation: Separation | None, by_term: bool, wide: int) -> bool:

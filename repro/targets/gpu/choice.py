@@ -1,18 +1,15 @@
-"""Which tile a contraction is run in, and how many shares K is cut into: the plan with the least cost, of those that
-cost about as much a dense one.
+"""Which tile a contraction is run in, and how many shares K is cut into: the plan with the least cost.
 
 The cost is in cycles, by integers: the instructions that the busiest scheduler of the chip issues, counted from the
-plan, or the bytes that its shared memory or the chip's second-level cache gives, whichever takes longest, and what a
-scheduler waits.
+plan, at the pace that was measured of such tiles, or the bytes that the chip's second-level cache gives, whichever
+takes longer, and what a scheduler waits.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from repro.ir.contraction import Contraction, find
 from repro.ir.expressions import Load
@@ -40,10 +37,8 @@ EVALUATED = 24
 """Instructions of an element that is computed on its way."""
 MANY = 1024
 """Columns that fill blocks though those of the next batch follow in others."""
-EQUAL = 32
-"""A difference below this part of the least cost says nothing: then the share of fma counts, up to `DENSE`."""
-DENSE = Fraction(9, 10)
-"""From here on the instructions beside fma are too few to matter."""
+RESERVED = 1024
+"""Bytes of shared memory that the system takes for each block."""
 FINISH = 32
 """Terms that cost as much as what is done with an output at the end."""
 
@@ -58,16 +53,14 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     if min(rows, columns) < LEAST or not 8 <= terms < 1 << 30 or contraction.chain.panel > 4096:
         return None
     tiles = _tiles(contraction)
-    costs: list[tuple[int, Fraction, Plan]] = []
+    costs: list[tuple[int, Plan]] = []
     for tile in tiles:
         ways = [access(Plan(contraction, tile, 1), side) for side in (0, 1)]
         for made in _splits(contraction, tile, machine):
-            even = all(way.even(made, side) for side, way in enumerate(ways)) and not _crowded(made, ways)
+            even = all(way.even(made, side) for side, way in enumerate(ways))
             if even and made.workspace_bytes <= WORKSPACE and shared_bytes(made, ways) <= machine.shared_bytes:
-                costs.append((_cost(made, ways, machine), _density(made, ways), made))
-    least = min(cost for cost, _, _ in costs)
-    near = [each for each in costs if (each[0] - least) * EQUAL <= least]
-    return min(near, key=lambda each: (-min(each[1], DENSE), each[0]))[2]
+                costs.append((_cost(made, ways, machine), made))
+    return min(costs, key=lambda each: each[0])[1]
 
 
 def _tiles(contraction: Contraction) -> tuple[Tile, ...]:
@@ -101,14 +94,6 @@ def _splits(contraction: Contraction, tile: Tile, machine: GpuMachine) -> list[P
     return [Plan(contraction, tile, count) for count in counts]
 
 
-def _crowded(made: Plan, ways: Sequence[Access]) -> bool:
-    """Whether a thread would have more to keep than registers: many chains to their end, chunks of terms of both
-    operands, and what it copies of a long step."""
-    tile = made.tile
-    many = math.prod(tile.own) * tile.depth > 1024 and math.prod(tile.own) >= 128
-    return many and made.panels == 1 and all(way.terms_beside for way in ways)
-
-
 def shared_bytes(made: Plan, ways: Sequence[Access]) -> int:
     """Two steps, tables of terms, and masks."""
     dealings = [dealt(made, side, way) for side, way in enumerate(ways)]
@@ -123,16 +108,12 @@ def _cost(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:
     steps = [-(-terms // tile.depth) for terms in (min(share, made.contraction.extents[3]), made.last_terms)]
     each, end = instructions(made, ways), FINISH * tile.rows * tile.columns + 600
     busy = max(
-        max(
-            issued(made, dealt_out, [count * each + end for count in steps], machine),
-            sum(map(operator.mul, dealt_out, steps)) * tile.threads * _reads(made) * 16 // machine.near_bytes,
-        )
-        for dealt_out in shares(made, machine)
+        issued(made, dealt_out, [count * each + end for count in steps], machine) for dealt_out in shares(made, machine)
     )
     joining = 0 if made.splits == 1 else LAUNCH + made.totals // 512
     lines = made.grid // made.splits
     far = lines * ((made.splits - 1) * steps[0] + steps[1]) * _step_bytes(made) // machine.cache_bytes
-    return max(busy, far) + steps[0] * STALL + joining
+    return max(busy * 10000 // pace(made, ways, machine), far) + steps[0] * STALL + joining
 
 
 def shares(made: Plan, machine: GpuMachine) -> set[tuple[int, int]]:
@@ -154,6 +135,16 @@ def issued(made: Plan, shares: tuple[int, int], cycles: Sequence[int], machine: 
     return times * (whole * cycles[0] + -(-rest // together) * cycles[1])
 
 
+def pace(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:
+    """Parts of 10,000 of the cycles in which a scheduler issues, by the warps that it has at one time."""
+    tile = made.tile
+    registers = machine.register_file // (tile.registers * tile.threads)
+    room = machine.resident_bytes // (shared_bytes(made, ways) + RESERVED)
+    resident = min(registers, room, -(-made.grid // machine.multiprocessors))
+    warps = resident * math.prod(tile.warps) // machine.schedulers
+    return tile.pace * machine.paces[min(max(1, warps), len(machine.paces)) - 1]
+
+
 def _reads(made: Plan) -> int:
     """Of shared memory, 16 bytes each, of a thread in a step. A value that several threads of a warp read is given to
     each of them."""
@@ -173,11 +164,6 @@ def instructions(made: Plan, ways: Sequence[Access]) -> int:
     return math.prod(tile.own) * tile.depth + _reads(made) + brought + STEP
 
 
-def _density(made: Plan, ways: Sequence[Access]) -> Fraction:
-    """The share of fma among a step's instructions."""
-    return Fraction(math.prod(made.tile.own) * made.tile.depth, instructions(made, ways))
-
-
 def _brought(made: Plan, side: int, way: Access) -> int:
     dealing = dealt(made, side, way)
     count = dealing.lines * dealing.terms
@@ -185,7 +171,5 @@ def _brought(made: Plan, side: int, way: Access) -> int:
         return EVALUATED * count
     if not way.separation.tabled:
         return count
-    if way.together > 1:
-        return count * 5 // 2
     lines = dealing.lines
     return count * 2 + 4 * count // lines if lines > 1 else count * 7 // 2

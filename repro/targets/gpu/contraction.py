@@ -10,7 +10,9 @@ instead, and a second entry, one thread for each output, adds them in their orde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 from repro.ir.loops import Kernel
 from repro.ir.types import I32, I64
@@ -56,6 +58,11 @@ MANY = 128
 """Outputs of a thread that leave it few registers."""
 
 
+def _one_by_one(way: Access) -> bool:
+    """Whether lines that lie side by side are copied one by one."""
+    return way.separation is not None and not (way.separation.tabled or way.by_term) and way.wide == 1
+
+
 def small(value: int) -> Val:
     """Places along K are i32: registers are what a tile is short of."""
     return integer(value, I32)
@@ -77,7 +84,8 @@ class Block:
         self.spare = self._spare()
         self.sides = [self._operand(side, ways[side], outputs) for side in (0, 1)]
         self.tables = [side.table for side in self.sides if side.table is not None]
-        self.copied = any(side.copies is not None for side in self.sides)
+        self.brought = sum(len(side.share.runs) for side in self.sides if side.copies is not None)
+        """Copies that a thread begins in a step."""
         self.bytes = sum(side.share.bytes for side in self.sides)
         """Of shared memory, for one step of both operands."""
         large = choice.shared_bytes(plan, ways) > PLAIN_SHARED
@@ -111,19 +119,15 @@ class Block:
 
     def _registers(self, ways: Sequence[Access]) -> int:
         """That a thread may have. Where both operands come by chunks of terms, the lines of one each have a place of
-        their own, one is computed on its way, or much is done with a total, there is more to keep than usual. A grid of
-        few blocks leaves each of them as many as there are or, where that is enough for what is usual, as lets all of
-        them run at one time."""
+        their own or are copied one by one, one operand is computed on its way, or much is done with a total, there is
+        more to keep than usual. A grid of few blocks leaves each of them as many as there are."""
         tile, machine = self.plan.tile, self.machine
         apart = any(way.by_term and way.separation is not None and way.separation.line_stride is None for way in ways)
         computed = any(way.separation is None for way in ways) or is_long(self.kernel, self.reduce)
-        crowded = apart or computed or all(way.terms_beside for way in ways)
+        crowded = apart or computed or all(way.terms_beside for way in ways) or any(map(_one_by_one, ways))
         most = tile.crowded if crowded else tile.registers
         together = -(-self.plan.grid // machine.multiprocessors) * tile.threads
-        left = min(MOST_REGISTERS, machine.register_file // together // 8 * 8)
-        if not crowded and most == MOST_REGISTERS and left >= self.outputs + 2 * (tile.rows + tile.columns) + BESIDE:
-            return left
-        return max(most, left)
+        return max(most, min(MOST_REGISTERS, machine.register_file // together // 8 * 8))
 
     # the run through K ──────────────────────────────────────────────────────────────────────────────
 
@@ -139,7 +143,10 @@ class Block:
         self._enter(first, limit, small(0))
         if self.tables:
             barrier(f)
-        self._put(self._fetch(Step(first, limit, small(0)), small(0)), small(0))
+        values, copies = self._fetch(Step(first, limit, small(0)), small(0))
+        deque(copies, maxlen=0)
+        self._commit()
+        self._put(values, small(0))
 
         def panel(start: Val, state: list[Val]) -> Sequence[Val]:
             limit = self._least(f.add(start, small(plan.panel)), end)
@@ -181,15 +188,15 @@ class Block:
         return whole[:2]
 
     def _step(self, at: Val, limit: Val, end: Val, state: list[Val]) -> Sequence[Val]:
-        """Wait for this step's terms, begin to bring the next one's, and compute."""
+        """Wait for this step's terms, and compute while the next one's are brought."""
         f, (half, slot), chains = self.f, state[:2], state[2:]
-        if self.copied:
+        if self.brought:
             f.effect("llvm.nvvm.cp.async.wait.group", ["i32"], ["i32 0"])
         barrier(f)
         other = scalars.binary(f, "sub", small(self.bytes), half)
         following = self._following(Step(at, limit, slot), end)
-        values = self._fetch(following, other)
-        chains = self._compute(half, chains)
+        values, copies = self._fetch(following, other)
+        chains = self._compute(half, chains, copies)
         self._put(values, other)
         return [other, following.slot, *chains]
 
@@ -219,12 +226,16 @@ class Block:
         place = self.f.add(half, small(self.sides[0].share.bytes)) if side else half
         return self.f.let(f"getelementptr inbounds i8, ptr addrspace(3) {self.steps}, {place.typed}", I64).text
 
-    def _fetch(self, step: Step, half: Val) -> list[list[Val]]:
+    def _fetch(self, step: Step, half: Val) -> tuple[list[list[Val]], Iterator[None]]:
+        """What brings a step to a half of the shared memory: of each operand values, and copies of both."""
         ready = [side.ready(step) for side in self.sides]
-        values = [side.fetch(ready[n], step, self._area(n, half)) for n, side in enumerate(self.sides)]
-        if self.copied:
+        found = [side.fetch(ready[n], step, self._area(n, half)) for n, side in enumerate(self.sides)]
+        return [values for values, _ in found], itertools.chain(*(copies for _, copies in found))
+
+    def _commit(self) -> None:
+        """What was begun since the last time is waited for together."""
+        if self.brought:
             self.f.effect("llvm.nvvm.cp.async.commit.group", [], [])
-        return values
 
     def _put(self, values: Sequence[Sequence[Val]], half: Val) -> None:
         for number, side in enumerate(self.sides):
@@ -237,15 +248,21 @@ class Block:
             return self.sides[side].first(self._area(side, half))
         return self.f.let(f"getelementptr inbounds i8, ptr addrspace(3) {self.starts[side]}, {half.typed}", I64).text
 
-    def _compute(self, half: Val, chains: list[Val]) -> list[Val]:
-        f, columns = self.f, self.plan.tile.columns
+    def _compute(self, half: Val, chains: list[Val], copies: Iterator[None]) -> list[Val]:
+        """The products of a step. The next one's copies begin among those of the first half: a warp that begins them
+        all at once waits for the unit that takes them, and at the end of the step they must be there."""
+        f, tile = self.f, self.plan.tile
         firsts = [self._first(number, half) for number in (0, 1)]
-        for term in range(0, self.plan.tile.depth, self.plan.chunk):
+        each, chains = max(1, -(-2 * self.brought // tile.depth)), list(chains)
+        for term in range(0, tile.depth, self.plan.chunk):
             a, b = (side.fragments(first, term) for side, first in zip(self.sides, firsts, strict=True))
             for t in range(self.plan.chunk):
-                chains = [
-                    scalars.fma(f, a[t][n // columns], b[t][n % columns], chain) for n, chain in enumerate(chains)
-                ]
+                deque(itertools.islice(copies, each), maxlen=0)
+                if term + t + 1 == -(-self.brought // each):
+                    self._commit()
+                for row, column in tile.products:
+                    at = row * tile.columns + column
+                    chains[at] = scalars.fma(f, a[t][row], b[t][column], chains[at])
         return chains
 
     # the end ────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ writes zeros and reads nothing, whatever its address.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from repro.ir.types import BOOL, I32, I64, U32
@@ -80,8 +80,8 @@ class Copies:
             )
         ]
 
-    def begin(self, ready: Sequence[Ready], step: Step, shared: str) -> None:
-        """Begin to copy a step to an address in shared memory."""
+    def begin(self, ready: Sequence[Ready], step: Step, shared: str) -> Iterator[None]:
+        """Begin to copy a step to an address in shared memory, one copy in each turn."""
         firsts: list[str] = []
         for term in ready:
             if term.place:
@@ -90,6 +90,7 @@ class Copies:
                 places = [self._at(first, integer(term.number * (self.stride or 0))) for first in firsts]
             for line, place in enumerate(places):
                 self._copy(place, self.share.slot(shared, (line, term.number)), term.kept[line])
+                yield
 
     def _of_lines(self, place: str, step: Step) -> list[str]:
         """The places of the thread's lines at a term, where the first line's (if lines are `apart`, the start of all)

@@ -8,7 +8,7 @@ operand) is evaluated into registers while the step before is computed, and stor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from repro.ir.types import I32, I64
 from repro.targets.gpu.access import Access
@@ -55,12 +55,11 @@ class Operand:
         """What the copies of a step need to know, all of it before any of them begins."""
         return [] if self.copies is None else self.copies.ready(step)
 
-    def fetch(self, ready: Sequence[Ready], step: Step, shared: str) -> list[Val]:
-        """Begin to bring a step: copies go to `shared`, other values are given."""
+    def fetch(self, ready: Sequence[Ready], step: Step, shared: str) -> tuple[list[Val], Iterator[None]]:
+        """What brings a step: values that are known, and copies to `shared`, each begun by the next turn."""
         if self.copies is not None:
-            self.copies.begin(ready, step, shared)
-            return []
-        return [self._evaluate(step, run) for run in self.share.runs]
+            return [], self.copies.begin(ready, step, shared)
+        return [self._evaluate(step, run) for run in self.share.runs], iter(())
 
     def _scope(self, line: Val, outer: Scope) -> Scope:
         scope = self.share.line_scope(line, outer)

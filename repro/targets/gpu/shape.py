@@ -122,7 +122,7 @@ def _apart(kernel: Kernel, machine: GpuMachine) -> int:
     lanes, contraction = machine.multiprocessors * machine.schedulers * WARP, find(kernel)
     if contraction is not None:
         most, of = FILLED
-        instructions = math.prod(contraction.extents) * of // most
+        instructions = math.prod(contraction.extents) * of * 100 // (most * machine.paces[-1])
     else:
         instructions = issued(suited(kernel, machine), machine)
     return max(instructions // lanes, work(kernel).bytes // machine.memory_bytes) + choice.LAUNCH

@@ -48,7 +48,7 @@ def dealt(plan: Plan, side: int, access: Access) -> Dealing:
         raise InternalError(f"a step of {lines} x {depth} is not shared out evenly by {access.wide}")
     along = access.along(plan, side)
     apart = threads // along if access.by_term else along * access.wide
-    terms = access.together if access.by_term else depth // (threads // along)
+    terms = 1 if access.by_term else depth // (threads // along)
     beside, rows = (along * access.wide, lines) if access.terms_beside else (lines, depth)
     stride = beside + (plan.chunk if access.by_term else _padding(along * access.wide, terms, plan.chunk))
     return Dealing(along, apart, lines // apart, terms, stride, stride * rows)

@@ -47,8 +47,6 @@ OUTPUT = 4
 """Instructions of an output that is stored."""
 ROUND = 100
 """Instructions before and after a tile's run through its terms."""
-RESERVED = 1024
-"""Bytes of shared memory that the system takes for each block."""
 PART = 1000
 """Cycles that a block waits at the beginning of each kernel, about."""
 REGISTERS = ((128, 256), (1, 128), (0, 64))
@@ -153,7 +151,7 @@ def _together(
     parts: Sequence[Part], local_bytes: int, threads: int, resident: int, machine: GpuMachine
 ) -> Roads | None:
     """By blocks of so many threads, of which a multiprocessor's shared memory holds so many at least."""
-    room = min(machine.shared_bytes, machine.resident_bytes // resident - RESERVED)
+    room = min(machine.shared_bytes, machine.resident_bytes // resident - choice.RESERVED)
     if room < local_bytes:
         return None
     held = [(local_bytes, 0 if number == 0 else local_bytes) for number in range(len(parts))]
@@ -169,7 +167,7 @@ def _together(
     shared = max(shared, local_bytes)
     most = max((math.prod(each.plan.tile.own) for each in tiles), default=0)
     registers = machine.register_file // (next(count for least, count in REGISTERS if most >= least) * threads)
-    resident = max(1, min(machine.resident_bytes // (shared + RESERVED), registers))
+    resident = max(1, min(machine.resident_bytes // (shared + choice.RESERVED), registers))
     issued = sum(_issued(part.kernel, each, threads, machine) for part, each in zip(parts, known, strict=True))
     waited = sum(each.waited for each in tiles) + PART * len(known)
     return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited))
@@ -202,9 +200,10 @@ def issued(kernel: Kernel, machine: GpuMachine) -> int:
 
 
 def _issued(kernel: Kernel, road: Road, threads: int, machine: GpuMachine) -> int:
-    """Cycles of a block's busiest scheduler; where warps take a row each, those without one wait in the last round."""
+    """Cycles of a block's busiest scheduler, as it issues; where warps take a row each, those without one wait in the
+    last round."""
     if isinstance(road, Tiled):
-        return road.issued
+        return road.issued * 100 // machine.blocks_pace
     cycles = issued(kernel, machine) // (machine.schedulers * WARP)
     if not isinstance(road, rows.Plan):
         return cycles
