@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.table import Table
 
@@ -29,12 +30,13 @@ from repro.ir.program import Call, Program, RowBlocks, walk
 from repro.ir.types import F32
 from repro.machines import SM_80
 from repro.machines.devices import DEVICES, Device
-from repro.numerics.elementary import FUNCTIONS, single
+from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.elementary.value import Value
 from repro.tables import console
 from repro.targets.gpu import GpuKernel, blocks, emit, plain
 from repro.targets.gpu.floor import work, work_of_blocks
 from repro.targets.gpu.ptxas import Resources, assemble, installed
+from repro.targets.gpu.roads import OTHERS
 from repro.targets.gpu.sass import Counts, counts, inner_loops
 from repro.targets.gpu.shape import shaped
 from repro.targets.gpu.steps import Shape, calls_of, shapes
@@ -165,12 +167,11 @@ ROADS = ("function", "road", "f64", "others", "A100", "RTX4090")
 
 
 def road_rows(ptxas: str) -> Iterator[tuple[str, ...]]:
-    """Each function that has two roads by both: instructions of an element where its rounding is decided at once, and
-    the time that issuing them for 2^26 elements takes at least."""
-    for name, function in FUNCTIONS.items():
-        if name not in single.SEQUENCES:
-            continue
-        for road, sequence in (("f64", function), ("f32", lambda x, name=name: _common(name, x))):
+    """Each function that has several roads by each: instructions of an element where its rounding is decided at once,
+    and the time that issuing them for 2^26 elements takes at least."""
+    for name, others in OTHERS.items():
+        sequences = {"f64": FUNCTIONS[name], **{road: partial(_common, other) for road, other in others.items()}}
+        for road, sequence in sequences.items():
             axis = ix.axis(0, ELEMENTS)
             buffers = (BufferParameter(F32, ELEMENTS, False), BufferParameter(F32, ELEMENTS, True))
             kernel = Kernel(buffers, (), (axis,), 0, (Store(1, axis, sequence(load(F32, 0, axis))),))
@@ -180,9 +181,9 @@ def road_rows(ptxas: str) -> Iterator[tuple[str, ...]]:
             yield (name, road, str(used.f64), str(used.others), *times)
 
 
-def _common(name: str, x: Expr) -> Expr:
-    """The second road without its seldom side."""
-    road = single.SEQUENCES[name](Value(x)).expr
+def _common(sequence: Callable[[Value], Value], x: Expr) -> Expr:
+    """A road without its seldom side."""
+    road = sequence(Value(x)).expr
     assert isinstance(road, Rarely)
     return apply("select", road.condition, const(F32, 0), road.common)
 

@@ -32,11 +32,13 @@ def iterations(expr: Expr) -> int:
 
 def operations(kernel: Kernel) -> int:
     """Scalar operations of the whole kernel; a reduction counts once per term."""
-    total = 0
-    for expr in kernel.expressions:
-        terms = math.prod(axis.extent for axis in expr.axes) if isinstance(expr, Reduce) else 1
-        total += iterations(expr) * terms
-    return total
+    return sum(operations_of(expr) for expr in kernel.expressions)
+
+
+def operations_of(expr: Expr) -> int:
+    """Those of one expression of a kernel, wherever it is computed."""
+    terms = math.prod(axis.extent for axis in expr.axes) if isinstance(expr, Reduce) else 1
+    return iterations(expr) * terms
 
 
 def multiply_adds(kernel: Kernel) -> int:

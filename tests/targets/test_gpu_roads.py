@@ -1,21 +1,24 @@
-"""On a chip with few f64 units functions take their f32 roads, and give the same bits."""
+"""Functions take the road that is counted to be the shortest on the chip, and give the same bits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import proofs.roads
 from repro.ir import index as ix
 from repro.ir.expressions import Apply, Exact, Expr, Lanes, Rarely, apply, const, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32, F64, Array
-from repro.machines import GRAPHICS, SM_80
-from repro.numerics.elementary import FUNCTIONS, single
+from repro.machines import GRAPHICS, SM_80, GpuMachine
+from repro.numerics.elementary import FUNCTIONS, rows, single, tabled
+from repro.numerics.elementary.value import Value
 from repro.targets.gpu import emit
 from repro.targets.gpu.floor import commonly
-from repro.targets.gpu.roads import suited
+from repro.targets.gpu.roads import OTHERS, cycles, suited
 from tests.targets.on_gpu import check_gpu
 
 SIZE = 4096
@@ -47,34 +50,70 @@ CASES = {**{name: FUNCTIONS[name] for name in single.SEQUENCES}, "gelu": gelu,
          "nested": lambda x: FUNCTIONS["tanh"](FUNCTIONS["exp"](x))}  # fmt: skip
 
 
+FEW_ROWS = replace(GRAPHICS, near_bytes=1)
+"""A chip whose cache gives a warp a row in thousands of cycles."""
+MACHINES = {"SM_80": SM_80, "GRAPHICS": GRAPHICS, "FEW_ROWS": FEW_ROWS}
+
+
+@pytest.mark.parametrize("machine", list(MACHINES))
 @pytest.mark.parametrize("name", list(CASES))
-def test_the_second_road_gives_the_same_bits(name: str) -> None:
-    kernel = elementwise(CASES[name])
-    changed = suited(kernel, GRAPHICS)
+def test_another_road_gives_the_same_bits(name: str, machine: str) -> None:
+    kernel, chip = elementwise(CASES[name]), MACHINES[machine]
+    changed = suited(kernel, chip)
     assert not any(isinstance(e, Apply) and e.dtype is F64 for e in commonly(changed)), "f64 only where it is seldom"
-    check_gpu(kernel, [arguments(), np.zeros(SIZE, np.float32)], emit(kernel, GRAPHICS))
+    check_gpu(kernel, [arguments(), np.zeros(SIZE, np.float32)], emit(kernel, chip))
 
 
-def test_a_row_kernel_takes_it_too() -> None:
+@pytest.mark.parametrize("machine", [SM_80, GRAPHICS], ids=lambda machine: machine.name)
+def test_a_row_kernel_takes_it_too(machine: GpuMachine) -> None:
     """The sum of e^(x - max) over rows, and each term over the sum."""
-    rows, size = 8, 96
-    i, j, q, p = ix.axis(0, rows), ix.axis(1, size), ix.axis(2, size), ix.axis(3, size)
-    highest = reduce("max", Exact(), [p], [load(F32, 0, ix.linear((i, p), (rows, size)))])
+    lines, size = 8, 96
+    i, j, q, p = ix.axis(0, lines), ix.axis(1, size), ix.axis(2, size), ix.axis(3, size)
+    highest = reduce("max", Exact(), [p], [load(F32, 0, ix.linear((i, p), (lines, size)))])
 
     def term(at) -> Expr:
-        return FUNCTIONS["exp"](apply("sub", load(F32, 0, ix.linear((i, at), (rows, size))), highest))
+        return FUNCTIONS["exp"](apply("sub", load(F32, 0, ix.linear((i, at), (lines, size))), highest))
 
     total = reduce("add", Lanes(32, 4096), [q], [term(q)])
-    store = Store(1, ix.linear((i, j), (rows, size)), apply("div", term(j), total))
-    buffers = (BufferParameter(F32, rows * size, False), BufferParameter(F32, rows * size, True))
+    store = Store(1, ix.linear((i, j), (lines, size)), apply("div", term(j), total))
+    buffers = (BufferParameter(F32, lines * size, False), BufferParameter(F32, lines * size, True))
     kernel = Kernel(buffers, (), (i, j), 0, (store,))
-    assert any(isinstance(e, Rarely) for e in suited(kernel, GRAPHICS).expressions)
-    given = np.random.default_rng(2).standard_normal(rows * size).astype(np.float32) * np.float32(9)
-    check_gpu(kernel, [given, np.zeros(rows * size, np.float32)], emit(kernel, GRAPHICS))
+    assert any(isinstance(e, Rarely) for e in suited(kernel, machine).expressions)
+    given = np.random.default_rng(2).standard_normal(lines * size).astype(np.float32) * np.float32(9)
+    check_gpu(kernel, [given, np.zeros(lines * size, np.float32)], emit(kernel, machine))
 
 
-def test_a_chip_with_many_f64_units_keeps_the_first_road() -> None:
-    kernel = elementwise(FUNCTIONS["exp"])
-    assert suited(kernel, SM_80) is kernel
+ROADS = {
+    "SM_80": (SM_80, {"exp": tabled.ROADS[32]["exp"], "tanh": rows.tanh, "erf": rows.erf}),
+    "GRAPHICS": (GRAPHICS, {"exp": tabled.ROADS[32]["exp"], "tanh": rows.tanh, "erf": rows.erf}),
+    "FEW_ROWS": (FEW_ROWS, {"exp": single.exp, "tanh": single.tanh, "erf": rows.erf}),
+    "few rows, fast f64": (replace(SM_80, near_bytes=1, f64_cost=1), {"erf": rows.erf}),
+}
+"""By machine the road of each function, but where it is the first: erf's others read more of their coefficients."""
+
+
+@pytest.mark.parametrize("name", list(OTHERS))
+@pytest.mark.parametrize("machine", list(ROADS))
+def test_the_shortest_road_is_taken(machine: str, name: str) -> None:
+    kernel = elementwise(FUNCTIONS[name])
+    chip, roads = ROADS[machine]
+    found = suited(kernel, chip)
+    if name not in roads:
+        assert found is kernel
+        return
+    (store,), operand = found.stores, load(F32, 0, kernel.axes[0])
+    assert store.value is roads[name](Value(operand)).expr
+    every = [FUNCTIONS[name](operand), *(other(Value(operand)).expr for other in OTHERS[name].values())]
+    assert cycles(store.value, chip) == min(cycles(each, chip) for each in every)
+
+
+def test_every_road_is_proven() -> None:
+    """For all inputs: it is one of those that `proofs.roads` tries."""
+    operand = load(F32, 0, ix.axis(0, 1))
+    proven = {road.of(operand) for road in proofs.roads.ROADS.values()}
+    assert {other(Value(operand)).expr for others in OTHERS.values() for other in others.values()} <= proven
+
+
+def test_nothing_in_f64_is_left_as_it_is() -> None:
     plain = elementwise(lambda x: apply("add", x, x))
-    assert suited(plain, GRAPHICS) is plain, "nothing in f64, nothing to do"
+    assert suited(plain, GRAPHICS) is plain

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir import index as ix
-from repro.ir.expressions import Affine, Apply, Axis, Expr, IndexOp, Load, Lookup
+from repro.ir.expressions import Affine, Apply, Axis, Expr, IndexOp, Load, Lookup, Rarely
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate, table_rows
+from repro.targets.gpu.lane import Lane
 from repro.targets.gpu.remainder import remainder
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, ReduceEmitter
@@ -68,6 +69,18 @@ class GpuBody(Body):
             total = f.splat(total, term.width) if total.text != "0" else total
             total = f.add(total, f.scaled(term, factor))
         return scalars.convert(f, total, I64)
+
+    def _rarely(self, expr: Rarely, scope: Scope) -> Val:
+        """Behind a branch that threads take of which some lane needs it, another for each lane."""
+        condition, common = self._same_width([self.value(each, scope) for each in (expr.condition, expr.common)])
+        if common.width == 1:
+            return super()._rarely(expr, scope)
+
+        def seldom() -> Sequence[Val]:
+            lanes = [Lane(scope, {}, f=self.f, number=number) for number in range(common.width)]
+            return [table_rows.of_lanes(self.f, [super(GpuBody, self)._rarely(expr, lane) for lane in lanes])]
+
+        return self.f.either(scalars.any_lane(self.f, condition), seldom, lambda: [common], seldom=True)[0]
 
     def _lookup(self, expr: Lookup, scope: Scope) -> Val:
         """By a load, where the table is one of a row; what is read with it is known then, too."""

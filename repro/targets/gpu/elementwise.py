@@ -115,7 +115,7 @@ def _in_place(kernel: Kernel) -> bool:
 def resident(kernel: Kernel, chosen: Plan, threads: int, machine: GpuMachine) -> int | None:
     """Blocks of so many threads that are to share a multiprocessor, where constants would take other threads'
     registers."""
-    words = max((row.words for row in table_rows.rows(kernel.expressions).values()), default=0)
+    words = max((row.words for row in table_rows.rows(commonly(kernel)).values()), default=0)
     crowded = words * chosen.width * chosen.runs >= CROWD
     return machine.register_file // (CROWDED * threads) if crowded else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from repro.ir.expressions import Apply, Axis, Expr, Load, Rarely, Reduce
@@ -67,8 +67,12 @@ def work_of_blocks(shape: Shape) -> Work:
 
 def commonly(kernel: Kernel) -> Iterator[Expr]:
     """Every expression but those that only a seldom side needs."""
-    seen: set[Expr] = set()
-    stack = [root for store in kernel.stores for root in store.expressions]
+    return commonly_of(root for store in kernel.stores for root in store.expressions)
+
+
+def commonly_of(roots: Iterable[Expr]) -> Iterator[Expr]:
+    """Those that the roots need, in the same way."""
+    seen, stack = set[Expr](), list(roots)
     while stack:
         expr = stack.pop()
         if expr in seen:

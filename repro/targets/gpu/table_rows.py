@@ -71,7 +71,7 @@ def looked_up(f: Function, row: Row, column: Lookup, index: Val) -> Mapping[Expr
     """table[index mod n] of a column in every lane, and of those that are read with it."""
     table, (first, columns) = _constants(f, row), row.beside(column)
     lanes = [_read(f, table, row, first, len(columns), place) for place in _places(f, row, index)]
-    return {each: _of_lanes(f, values) for each, values in zip(columns, zip(*lanes, strict=True), strict=True)}
+    return {each: of_lanes(f, values) for each, values in zip(columns, zip(*lanes, strict=True), strict=True)}
 
 
 def _constants(f: Function, row: Row) -> str:
@@ -105,7 +105,7 @@ def _read(f: Function, table: str, row: Row, first: int, count: int, place: Val)
     return [f.let(f"extractelement {found.typed}, i64 {number}", row.dtype) for number in range(count)]
 
 
-def _of_lanes(f: Function, values: Sequence[Val]) -> Val:
+def of_lanes(f: Function, values: Sequence[Val]) -> Val:
     """One value of scalars."""
     dtype, width = values[0].dtype, len(values)
     if width == 1:

@@ -19,7 +19,7 @@ from repro.ir.expressions import Load, Reduce
 from repro.ir.loops import Kernel
 from repro.ir.program import RowBlocks
 from repro.ir.types import F64
-from repro.ir.work import iterations, operations
+from repro.ir.work import operations_of
 from repro.machines import GpuMachine
 from repro.targets.gpu import choice, elementwise, rows
 from repro.targets.gpu.access import Access, access
@@ -194,9 +194,9 @@ def road(
 
 
 def issued(kernel: Kernel, machine: GpuMachine) -> int:
-    """Instructions of all threads, about: each operation is one, and one in f64 as many as it takes times of f32."""
-    double = sum(iterations(expr) for expr in commonly(kernel) if expr.dtype is F64)
-    return operations(kernel) + double * (machine.f64_cost - 1)
+    """Instructions of all threads, about: each operation is one, of each term of a reduction, and one in f64 as many as
+    it takes times of f32. What is seldom is left out."""
+    return sum(operations_of(expr) * (machine.f64_cost if expr.dtype is F64 else 1) for expr in commonly(kernel))
 
 
 def _issued(kernel: Kernel, road: Road, threads: int, machine: GpuMachine) -> int:

@@ -33,13 +33,8 @@ class Scope:
 
     def find(self, expr: Expr) -> Val | None:
         """The value of an expression that is known here or further out."""
-        level: Scope | None = self
-        while level is not None:
-            found = level.known.get(expr)
-            if found is not None:
-                return found
-            level = level.outer
-        return None
+        found = self.known.get(expr)
+        return found if found is not None or self.outer is None else self.outer.find(expr)
 
     @property
     def vector(self) -> Scope | None:

@@ -1,0 +1,39 @@
+"""One of several lanes by itself: what is seldom is computed for the lanes that need it, one after another.
+
+In all lanes at once its values would take as many times the registers, which a thread then holds for as long as it
+runs; and a warp's time, whichever lane of whichever thread is the one in thousands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from repro.ir.expressions import Axis, Expr
+from repro.targets.llvm.scope import Scope
+from repro.targets.llvm.text import Function, Val
+
+
+@dataclass(kw_only=True)
+class Lane(Scope):
+    """Of the values that are known further out, its own lane."""
+
+    f: Function
+    number: int
+
+    def lookup(self, axis: Axis) -> Val | None:
+        return self._own(super().lookup(axis))
+
+    def find(self, expr: Expr) -> Val | None:
+        found = self._own(super().find(expr))
+        if found is not None:
+            self.known[expr] = found
+        return found
+
+    @property
+    def vector(self) -> Scope | None:
+        return None
+
+    def _own(self, value: Val | None) -> Val | None:
+        if value is None or value.width == 1:
+            return value
+        return self.f.let(f"extractelement {value.typed}, i64 {self.number}", value.dtype)
