@@ -12,6 +12,7 @@ from repro.ir.expressions import Expr, apply, load
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import BOOL, F32, F64, I8, DType
 from repro.machines import SM_80
+from repro.numerics.elementary import FUNCTIONS
 from repro.targets.gpu import elementwise, emit
 from tests.targets.on_gpu import check_gpu
 
@@ -27,6 +28,12 @@ def unary(size: int, lines: int, dtype: DType, when: Expr | None = None) -> Kern
     if when is not None:
         buffers.append(BufferParameter(BOOL, 1, False))
     return Kernel(tuple(buffers), (), (i, j) if lines > 1 else (j,), 0, (Store(1, place, value, when),))
+
+
+def function_of(name: str, size: int) -> Kernel:
+    i = ix.axis(0, size)
+    buffers = (BufferParameter(F32, size, False), BufferParameter(F32, size, True))
+    return Kernel(buffers, (), (i,), 0, (Store(1, i, FUNCTIONS[name](load(F32, 0, i))),))
 
 
 def drawn(kernel: Kernel) -> list[np.ndarray]:
@@ -99,6 +106,18 @@ def test_runs_are_read_before_any_is_stored() -> None:
     text = emit(unary(2048, 1, F32), SM_80).ptx
     accesses = re.findall(r"\b(ld|st)\.global\.\S*v4\S*", text)
     assert accesses == ["ld", "ld", "st", "st"]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("size", [2048, 2052, 4100])
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "sin", "log"])
+def test_runs_of_a_function_are_read_before_its_branches(name: str, size: int) -> None:
+    """Two, where values are not plain."""
+    kernel = function_of(name, size)
+    code = check_gpu(kernel, drawn(kernel))
+    assert f"width=4 runs=2 along {size}" in code.schedule
+    steps = re.findall(r"\b(ld\.global\.nc\.v4|fma|bra)\b", emit(function_of(name, 4096), SM_80).ptx)
+    assert steps.index("fma") > 1 and steps[:2] == ["ld.global.nc.v4"] * 2
 
 
 def test_few_threads_or_two_operands_take_one_run() -> None:

@@ -176,22 +176,24 @@ def with_exp(x: Expr) -> Expr:
     return apply("add", gelu(x), apply("mul", x, FUNCTIONS["exp"](apply("neg", apply("mul", x, x)))))
 
 
-FUNCTIONS_OF_ROWS = {"tanh": FUNCTIONS["tanh"], "gelu": gelu, "with exp": with_exp}
+FUNCTIONS_OF_ROWS = {"tanh": (FUNCTIONS["tanh"], 48), "gelu": (gelu, 64), "with exp": (with_exp, 80)}
+"""And the registers of a thread that they may take."""
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("machine", [SM_80, GRAPHICS], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("name", list(FUNCTIONS_OF_ROWS))
 def test_rows_leave_registers_to_other_threads(name: str, chip: str, machine: GpuMachine) -> None:
-    """Eight warps or more to a scheduler, and nothing spilled; as selects, GELU took 154 registers."""
+    """Six warps or more to a scheduler, and nothing spilled; as selects, GELU took 154 registers."""
     found = installed()
     if found is None:
         assert os.environ.get("CI") != "true", "ptxas is not installed: make ptxas"
         pytest.skip("ptxas is not installed: make ptxas")
+    function, most = FUNCTIONS_OF_ROWS[name]
     for size in (1 << 20, 1 << 26, 50257):
-        ptx = emit(elementwise(FUNCTIONS_OF_ROWS[name], size), machine).ptx
+        ptx = emit(elementwise(function, size), machine).ptx
         (used,) = assemble(ptx, found, chip).entries.values()
-        assert used.registers <= 64 and used.spill_stores == used.spill_loads == 0
+        assert used.registers <= most and used.spill_stores == used.spill_loads == 0
 
 
 def test_rows_of_several_chunks_are_in_different_banks() -> None:

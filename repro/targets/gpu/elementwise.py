@@ -32,8 +32,10 @@ FLIGHT = 32
 """Bytes that a thread is to wait for at a time."""
 PLAINEST = 16
 """Scalar operations of an output up to which it is plain: values of many are few registers."""
-MOST = {True: 16, False: 4}
-"""Outputs of a thread, by whether they are plain."""
+MOST, OTHERS = 16, 4
+"""Outputs of a thread that takes several runs, if they are plain, and if they are not; of those two runs of neighbours
+at least. GELU has 64 registers then and 56 with one run: a multiprocessor has 1024 threads either way, and twice the
+bytes under way."""
 FULL = 2 * 132 * 2048
 """Runs below which a thread takes one: a chip's threads, twice (132 multiprocessors of 2048)."""
 CROWD, CROWDED = 64, 80
@@ -100,9 +102,10 @@ def _several(kernel: Kernel, chosen: Plan) -> Plan:
     if chosen.places < FULL or chosen.axis.extent % chosen.width:
         return chosen
     plain = sum(isinstance(e, Apply) for e in commonly(kernel)) <= PLAINEST
+    most = MOST if plain else max(OTHERS, 2 * chosen.width)
     read = {e for e in commonly(kernel) if isinstance(e, Load) and chosen.axis in e.free}
     brought = chosen.width * sum(kernel.buffers[e.buffer].dtype.bytes for e in read)
-    return replace(chosen, runs=max(1, min(MOST[plain] // chosen.width, FLIGHT // brought))) if brought else chosen
+    return replace(chosen, runs=max(1, min(most // chosen.width, FLIGHT // brought))) if brought else chosen
 
 
 def _in_place(kernel: Kernel) -> bool:
@@ -199,10 +202,20 @@ class _Outputs:
         else:
             f.either(scalars.compare(f, "le", first, integer(axis.extent - width)), whole, rest_of_row)
 
+    def _ask(self, scopes: Sequence[Scope]) -> None:
+        """All that is read in every run, before a branch in what is computed of the first would keep that of the next
+        behind it."""
+        for scope in scopes:
+            for expr in commonly(self.kernel):
+                if isinstance(expr, Load) and self.plan.axis in expr.free:
+                    self.body.value(expr, scope)
+
     def _stores(self, *scopes: Scope) -> Sequence[Val]:
         """All values before any is stored. A condition that is the same for all outputs is asked once for all that a
         thread stores, in whole runs."""
         stores = self.kernel.stores
+        if len(scopes) > 1:
+            self._ask(scopes)
         values = [[self.body.value(store.value, scope) for store in stores] for scope in scopes]
         common = stores[0].when if len({store.when for store in stores}) == 1 else None
 
