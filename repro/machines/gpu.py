@@ -26,6 +26,9 @@ class GpuMachine(Machine):
     """That come from memory in a cycle."""
     cache_bytes: int = 3000
     """That come from the second-level cache in a cycle."""
+    near_bytes: int = 128
+    """That a multiprocessor's shared memory or first-level cache gives its threads in a cycle: 32 banks of 4 bytes
+    (CUDA C++ Programming Guide, "Shared Memory" of compute capability 5.x and later)."""
     paces: tuple[int, ...] = (64, 74, 79)
     """Hundredths of the cycles in which a scheduler issues that runs tiles of one warp, of two, or of three and more
     (measured on an H200, docs/gpu.md)."""

@@ -168,9 +168,10 @@ def _together(
     most = max((math.prod(each.plan.tile.own) for each in tiles), default=0)
     registers = machine.register_file // (next(count for least, count in REGISTERS if most >= least) * threads)
     resident = max(1, min(machine.resident_bytes // (shared + choice.RESERVED), registers))
+    pace = machine.blocks_pace if tiles else 100
     issued = sum(_issued(part.kernel, each, threads, machine) for part, each in zip(parts, known, strict=True))
     waited = sum(each.waited for each in tiles) + PART * len(known)
-    return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited))
+    return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited) * 100 // pace)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -200,10 +201,9 @@ def issued(kernel: Kernel, machine: GpuMachine) -> int:
 
 
 def _issued(kernel: Kernel, road: Road, threads: int, machine: GpuMachine) -> int:
-    """Cycles of a block's busiest scheduler, as it issues; where warps take a row each, those without one wait in the
-    last round."""
+    """Cycles of a block's busiest scheduler; where warps take a row each, those without one wait in the last round."""
     if isinstance(road, Tiled):
-        return road.issued * 100 // machine.blocks_pace
+        return road.issued
     cycles = issued(kernel, machine) // (machine.schedulers * WARP)
     if not isinstance(road, rows.Plan):
         return cycles
