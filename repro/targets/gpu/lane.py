@@ -1,7 +1,7 @@
 """One of several lanes by itself: what is seldom is computed for the lanes that need it, one after another.
 
-In all lanes at once its values would take as many times the registers, which a thread then holds for as long as it
-runs; and a warp's time, whichever lane of whichever thread is the one in thousands.
+In all lanes at once it would take as many times the registers, which a thread holds for as long as it runs, and a warp
+as many times the instructions, though one lane of one thread needs them.
 """
 
 from __future__ import annotations
