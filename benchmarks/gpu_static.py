@@ -37,19 +37,20 @@ from repro.targets.gpu import GpuKernel, blocks, emit, plain
 from repro.targets.gpu.floor import work, work_of_blocks
 from repro.targets.gpu.ptxas import Resources, assemble, installed
 from repro.targets.gpu.roads import OTHERS
-from repro.targets.gpu.sass import Counts, counts, inner_loops
+from repro.targets.gpu.sass import Counts, Loop, counts, inner_loops
 from repro.targets.gpu.shape import shaped
 from repro.targets.gpu.steps import Shape, calls_of, shapes
 
-COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "floor", "bound")
+COLUMNS = ("what", "kernel", "road", "registers", "spilled", "fma", "cycles of fma", "floor", "bound")
 
 
 TILE = 64
 """Of fma in a loop, from which on it is one of tiles."""
 HOT = 0.02
 """Of the sum of a step's floors, from which on a kernel counts."""
-DENSE = 0.9
-"""The share of fma that the inner loop of a hot contraction should have."""
+SLOW = 1.35
+"""Cycles for each fma, of which the inner loop of a hot contraction should not need more: other instructions, and
+waiting for registers (repro.targets.gpu.sass)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Row:
     digest: str
     code: GpuKernel
     used: tuple[Resources, ...]
-    shares: tuple[float, ...]
+    loops: tuple[Loop, ...]
     floor: float
     bound: str
 
@@ -72,10 +73,12 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         registers = "/".join(str(each.registers) for each in self.used)
-        share = "/".join(f"{each:.1%}" for each in self.shares)
+        share = "/".join(f"{each.share:.1%}" for each in self.loops)
+        cycles = "/".join(f"{each.cycles_of_fma:.2f}" for each in self.loops)
         floor = f"{self.floor:.0f} us"
         road = self.code.schedule + "".join(f" shared={e.shared_bytes}" for e in self.code.launches if e.shared_bytes)
-        return (self.what, "k_" + self.digest[:8], road, registers, str(self.spilled), share, floor, self.bound)
+        beside = (share, cycles, floor, self.bound)
+        return (self.what, "k_" + self.digest[:8], road, registers, str(self.spilled), *beside)
 
 
 def measured(what: str, kernel: Kernel | Shape, ptxas: str, chip: str, device: Device) -> Row:
@@ -93,7 +96,7 @@ def measured(what: str, kernel: Kernel | Shape, ptxas: str, chip: str, device: D
         kernel.digest,
         code,
         used,
-        tuple(loop.share for loop in found),
+        tuple(found),
         needed.seconds(device) * 1e6,
         needed.bound(device),
     )
@@ -152,10 +155,10 @@ def show_step(name: str, apart: Program, ptxas: str, chip: str, device: Device, 
     hot = [(calls, row) for calls, row in rows if row.what and calls * row.floor >= HOT * total]
     shown = [(f"{calls} x {row.what}", *row.cells[1:]) for calls, row in hot]
     show(f"{name}: contractions with {HOT:.0%} of the floors or more", shown, markdown)
-    least = [min(row.shares, default=0) for _, row in hot]
+    most = [max((loop.cycles_of_fma for loop in row.loops), default=0) for _, row in hot]
     spilled = [row.cells[1] for _, row in rows if row.spilled]
     sys.stdout.write(
-        f"\n{sum(share >= DENSE for share in least)} of {len(hot)} have {DENSE:.0%} fma or more in each loop of tiles; "
+        f"\n{sum(cycles <= SLOW for cycles in most)} of {len(hot)} take {SLOW} cycles an fma at most; "
         f"{len(rows)} kernels, {sum(calls for calls, _ in rows)} calls; floors add up to {total / 1e3:.1f} ms on "
         f"{device.name}; kernels that spill: {', '.join(spilled) or 'none'}; temporaries "
         f"{program.arena_bytes / 1e6:.0f} MB, {apart.arena_bytes / 1e6:.0f} MB with every kernel apart\n"

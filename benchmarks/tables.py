@@ -1,7 +1,9 @@
-"""The tables of docs/performance.md, from records that `repro bench --json` wrote, and that of docs/zoo.md.
+"""The tables of docs/performance.md, from records that `repro bench --json` wrote, and those of docs/zoo.md and
+docs/gpu.md.
 
     repro bench WORKLOAD... --json benchmarks/records/MACHINE/NAME.json
     python -m benchmarks.zoo --record benchmarks/records/MACHINE/zoo.jsonl
+    python -m benchmarks.gpu --results benchmarks/records/DEVICE/gpu.jsonl
     python -m benchmarks.tables                                            # prints them
     python -m benchmarks.tables --write docs/performance.md                # puts them between their marks
 
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
-from benchmarks import zoo_table
+from benchmarks import gpu_table, zoo_table
 from repro import ending
 from repro.bench.report import ratio_text, share_text
 from repro.bench.suite import Benchmark, Measurement
@@ -170,8 +172,18 @@ _AIMS = (
     _Aim("skinny dots, PyTorch / repro", "0.95", _peer("torch", FORWARD, SKINNY.fullmatch), mean=True),
     _Aim("layer norm, sums, elementwise, Adam, of memory", "0.9", _share(STREAMED.fullmatch)),
 )
-TABLES = {"aims": aims, "models": models, "operations": operations, "zoo": zoo, "steps": steps}
+TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
+    "aims": aims,
+    "models": models,
+    "operations": operations,
+    "zoo": zoo,
+    "steps": steps,
+    "gpu": gpu_table.cases,
+    "gpu_steps": gpu_table.steps,
+    "gpu_bits": gpu_table.bits,
+}
 _OF_THE_ZOO = ("zoo", "steps")
+_OF_A_GPU = {gpu_table.SPEED: ("gpu", "gpu_steps"), gpu_table.BITS: ("gpu_bits",)}
 
 
 def _line(*cells: str) -> str:
@@ -195,6 +207,9 @@ def tables_of(machine: Path) -> Iterator[str]:
         yield from (name for name in TABLES if name not in _OF_THE_ZOO)
     if (machine / ZOO).exists():
         yield from _OF_THE_ZOO
+    for record, names in _OF_A_GPU.items():
+        if (machine / record).exists():
+            yield from names
 
 
 def renewed(text: str, records: Path = RECORDS) -> str:

@@ -15,7 +15,7 @@ from repro.bench.suite import Benchmark, Measurement
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", ["performance.md", "zoo.md"])
+@pytest.mark.parametrize("name", ["performance.md", "zoo.md", "gpu.md"])
 def test_the_page_shows_what_the_records_say(name: str):
     text = (DOCS / name).read_text(encoding="utf-8")
     assert tables.MARKED.search(text)

@@ -13,7 +13,7 @@ from repro.ir import index as ix
 from repro.ir.expressions import Apply, Exact, Expr, Lanes, Rarely, apply, const, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32, F64, Array
-from repro.machines import GRAPHICS, SM_80, GpuMachine
+from repro.machines import GRAPHICS, SM_80
 from repro.numerics.elementary import FUNCTIONS, rows, single, tabled
 from repro.numerics.elementary.value import Value
 from repro.targets.gpu import emit
@@ -60,12 +60,12 @@ MACHINES = {"SM_80": SM_80, "GRAPHICS": GRAPHICS, "FEW_ROWS": FEW_ROWS}
 def test_another_road_gives_the_same_bits(name: str, machine: str) -> None:
     kernel, chip = elementwise(CASES[name]), MACHINES[machine]
     changed = suited(kernel, chip)
-    assert not any(isinstance(e, Apply) and e.dtype is F64 for e in commonly(changed)), "f64 only where it is seldom"
+    double = any(isinstance(e, Apply) and e.dtype is F64 for e in commonly(changed))
+    assert double == (chip is SM_80 and name in ("exp", "nested")), "f64 only where it is seldom, or as short"
     check_gpu(kernel, [arguments(), np.zeros(SIZE, np.float32)], emit(kernel, chip))
 
 
-@pytest.mark.parametrize("machine", [SM_80, GRAPHICS], ids=lambda machine: machine.name)
-def test_a_row_kernel_takes_it_too(machine: GpuMachine) -> None:
+def test_a_row_kernel_takes_it_too() -> None:
     """The sum of e^(x - max) over rows, and each term over the sum."""
     lines, size = 8, 96
     i, j, q, p = ix.axis(0, lines), ix.axis(1, size), ix.axis(2, size), ix.axis(3, size)
@@ -78,18 +78,18 @@ def test_a_row_kernel_takes_it_too(machine: GpuMachine) -> None:
     store = Store(1, ix.linear((i, j), (lines, size)), apply("div", term(j), total))
     buffers = (BufferParameter(F32, lines * size, False), BufferParameter(F32, lines * size, True))
     kernel = Kernel(buffers, (), (i, j), 0, (store,))
-    assert any(isinstance(e, Rarely) for e in suited(kernel, machine).expressions)
+    assert any(isinstance(e, Rarely) for e in suited(kernel, GRAPHICS).expressions)
     given = np.random.default_rng(2).standard_normal(lines * size).astype(np.float32) * np.float32(9)
-    check_gpu(kernel, [given, np.zeros(lines * size, np.float32)], emit(kernel, machine))
+    check_gpu(kernel, [given, np.zeros(lines * size, np.float32)], emit(kernel, GRAPHICS))
 
 
 ROADS = {
-    "SM_80": (SM_80, {"exp": tabled.ROADS[32]["exp"], "tanh": rows.tanh, "erf": rows.erf}),
+    "SM_80": (SM_80, {"tanh": rows.tanh, "erf": rows.erf}),
     "GRAPHICS": (GRAPHICS, {"exp": tabled.ROADS[32]["exp"], "tanh": rows.tanh, "erf": rows.erf}),
     "FEW_ROWS": (FEW_ROWS, {"exp": single.exp, "tanh": single.tanh, "erf": rows.erf}),
     "few rows, fast f64": (replace(SM_80, near_bytes=1, f64_cost=1), {"erf": rows.erf}),
 }
-"""By machine the road of each function, but where it is the first: erf's others read more of their coefficients."""
+"""By machine the road of each function, but where no other takes two thirds of the first at most."""
 
 
 @pytest.mark.parametrize("name", list(OTHERS))

@@ -21,16 +21,16 @@ from repro.targets.gpu.shape import shaped
 from repro.train_step import train_step
 from repro.train_step.words import training_of
 
-FEW = replace(SM_80, multiprocessors=1)
+FEW = replace(SM_80, multiprocessors=1, paces=(100,))
 """A chip that little work fills: on a large one so small a gradient is shared out in small tiles."""
 TRAINING = {"loss": "softmax_cross_entropy", "optimizer": "sgd", "learning_rate": 0.1}
 STEPS = 2
 
 
 def network() -> onnx.ModelProto:
-    """Two convolutions on two pictures, of 8 x 8 pixels and of 4 x 4."""
+    """Two convolutions on four pictures, of 8 x 8 pixels and of 4 x 4."""
     net = Network("strips")
-    x = net.input("x", (2, 16, 8, 8))
+    x = net.input("x", (4, 16, 8, 8))
     first, second = net.weight("first", (64, 16, 3, 3)), net.weight("second", (64, 64, 3, 3))
     x = net.node("Relu", net.node("Conv", x, first, pads=[1] * 4))
     x = net.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
@@ -51,8 +51,8 @@ def test_a_step_in_strips_leaves_the_cpus_bits() -> None:
     cpu, gpu = runner.open(compiled, start, 1), InterpretedExecutable(device, codes(device, FEW), start)
     generator = np.random.default_rng(0)
     for _ in range(STEPS):
-        x = generator.standard_normal(2 * 16 * 8 * 8).astype(np.float32)
-        inputs = [x, generator.integers(0, 4, 2)]
+        x = generator.standard_normal(4 * 16 * 8 * 8).astype(np.float32)
+        inputs = [x, generator.integers(0, 4, 4)]
         wanted, found = ([array.tobytes() for array in side.run(inputs)] for side in (cpu, gpu))
         assert found == wanted
         left, right = ([side.parameter(n) for n in sorted(program.written)] for side in (cpu, gpu))

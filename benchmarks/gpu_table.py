@@ -1,0 +1,72 @@
+"""The tables of docs/gpu.md, from records that `benchmarks.gpu` and `benchmarks.gpu_golden` wrote (`--results`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_results import read
+
+SPEED, BITS = "gpu.jsonl", "golden.jsonl"
+HEAD = ("case", "repro, us", "PyTorch, us", "PyTorch / repro", "Tflop/s", "of a copy", "bits of cuBLAS")
+STEP_HEAD = ("training step", "repro, ms", "PyTorch, ms", "PyTorch / repro")
+BITS_HEAD = ("on the device", "result")
+COMPUTED = 10
+"""Tflop/s from which on a case is said by them, and below by the share of a copy's speed."""
+
+Row = dict[str, Any]
+
+
+def cases(machine: Path) -> Iterator[str]:
+    """Each operation beside PyTorch's: the faster of its graph and its eager call."""
+    yield from _head(*HEAD)
+    for row in _measured(machine):
+        if "what" in row:
+            yield _line(f"{row['case']}: {row['what']}", *_speeds(row), row["bits"])
+
+
+def steps(machine: Path) -> Iterator[str]:
+    """Training steps; those beside PyTorch in turn with it."""
+    yield from _head(*STEP_HEAD)
+    rows = {row["case"]: row for row in _measured(machine) if "seconds" in row and "what" not in row}
+    for name, row in rows.items():
+        beside = f"{name}: beside PyTorch"
+        if beside not in rows and not name.endswith(": beside PyTorch"):
+            yield _line(name, f"{row['seconds']['ours'] * 1e3:.2f}", "", "")
+        elif name.endswith(": beside PyTorch"):
+            times = (f"{row['seconds'][side] * 1e3:.1f}" for side in ("ours", "torch"))
+            yield _line(name.removesuffix(": beside PyTorch"), *times, f"{row['ratio']:.2f}")
+
+
+def bits(machine: Path) -> Iterator[str]:
+    """What was compared on the device, byte by byte."""
+    yield from _head(*BITS_HEAD)
+    for row in read(machine / BITS):
+        if "exit code" in row:
+            found = "all entries verify" if row["exit code"] == 0 else f"exit code {row['exit code']}"
+        else:
+            found = f"{row['steps']} training steps, the CPU's bits after each" if not row["differing"] else "differs"
+        yield _line(row["case"], found)
+
+
+def _measured(machine: Path) -> list[Row]:
+    return [row for row in read(machine / SPEED) if "error" not in row]
+
+
+def _speeds(row: Row) -> Iterator[str]:
+    theirs = min(row["seconds"]["torch"], row["seconds"]["eager"])
+    yield f"{row['seconds']['ours'] * 1e6:.1f}"
+    yield f"{theirs * 1e6:.1f}"
+    yield f"{row['ratio']:.2f}"
+    yield f"{row['tflops']:.1f}" if row["tflops"] >= COMPUTED else ""
+    yield f"{row['copy_ratio']:.2f}" if row["tflops"] < COMPUTED else ""
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _head(*cells: str) -> Iterator[str]:
+    yield _line(*cells)
+    yield f"|{'---|' * len(cells)}"
