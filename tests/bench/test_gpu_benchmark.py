@@ -14,6 +14,7 @@ import pytest
 from benchmarks import gpu, gpu_device, gpu_golden, gpu_results
 from benchmarks.gpu_cases import CASES, Case, gpt_step
 from benchmarks.gpu_device import Launcher, Loaded
+from benchmarks.tables import RECORDS
 from repro.errors import ReproError
 from repro.ir.program import Call, walk
 from repro.ir.types import Array
@@ -290,3 +291,12 @@ def test_without_a_device_golden_bits_did_not_run(capsys: pytest.CaptureFixture[
     if obstacle() is not None:
         assert gpu_golden.main([]) == 3
         assert "target gpu does not run here" in capsys.readouterr().err
+
+
+def test_the_digests_of_two_records_of_a_device_agree() -> None:
+    """Tiles, splits of K, orders of instructions and functions' implementations differ between them, and no bit."""
+    first, last = (
+        {row["case"]: row["digest"] for row in gpu_results.read(RECORDS / name / "gpu.jsonl") if "digest" in row}
+        for name in ("h200-first", "h200")
+    )
+    assert len(first) == 20 and first == last
