@@ -280,7 +280,12 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     results = Results(
-        options.results, {"device": device.name}, options.resume, options.minutes, options.run, driver.lost
+        options.results,
+        {"device": device.name, "torch": str(device.torch.__version__)},
+        options.resume,
+        options.minutes,
+        options.run,
+        driver.lost,
     )
     cases = [case for case in CASES if not options.step_only and (not options.only or case.name in options.only)]
     tried = [

@@ -11,7 +11,6 @@ instead, and a second entry, one thread for each output, adds them in their orde
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterator, Sequence
 
 from repro.ir.loops import Kernel
@@ -61,6 +60,12 @@ MANY = 128
 def _one_by_one(way: Access) -> bool:
     """Whether lines that lie side by side are copied one by one."""
     return way.separation is not None and not (way.separation.tabled or way.by_term) and way.wide == 1
+
+
+def _begin(copies: Iterator[None], most: int | None = None) -> None:
+    """Begin so many copies, or all that are left."""
+    for _ in itertools.islice(copies, most):
+        pass
 
 
 def small(value: int) -> Val:
@@ -144,7 +149,7 @@ class Block:
         if self.tables:
             barrier(f)
         values, copies = self._fetch(Step(first, limit, small(0)), small(0))
-        deque(copies, maxlen=0)
+        _begin(copies)
         self._commit()
         self._put(values, small(0))
 
@@ -257,7 +262,7 @@ class Block:
         for term in range(0, tile.depth, self.plan.chunk):
             a, b = (side.fragments(first, term) for side, first in zip(self.sides, firsts, strict=True))
             for t in range(self.plan.chunk):
-                deque(itertools.islice(copies, each), maxlen=0)
+                _begin(copies, each)
                 if term + t + 1 == -(-self.brought // each):
                     self._commit()
                 for row, column in tile.products:
