@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_results import read
+from benchmarks.markdown import head, line
 
 SPEED, BITS = "gpu.jsonl", "golden.jsonl"
 HEAD = ("case", "repro, us", "PyTorch, us", "PyTorch / repro", "Tflop/s", "of a copy", "bits of cuBLAS")
@@ -20,34 +21,34 @@ Row = dict[str, Any]
 
 def cases(machine: Path) -> Iterator[str]:
     """Each operation beside PyTorch's: the faster of its graph and its eager call."""
-    yield from _head(*HEAD)
+    yield from head(*HEAD)
     for row in _measured(machine):
         if "what" in row:
-            yield _line(f"{row['case']}: {row['what']}", *_speeds(row), row["bits"])
+            yield line(f"{row['case']}: {row['what']}", *_speeds(row), row["bits"])
 
 
 def steps(machine: Path) -> Iterator[str]:
     """Training steps; those beside PyTorch in turn with it."""
-    yield from _head(*STEP_HEAD)
+    yield from head(*STEP_HEAD)
     rows = {row["case"]: row for row in _measured(machine) if "seconds" in row and "what" not in row}
     for name, row in rows.items():
         beside = f"{name}: beside PyTorch"
         if beside not in rows and not name.endswith(": beside PyTorch"):
-            yield _line(name, f"{row['seconds']['ours'] * 1e3:.2f}", "", "")
+            yield line(name, f"{row['seconds']['ours'] * 1e3:.2f}", "", "")
         elif name.endswith(": beside PyTorch"):
             times = (f"{row['seconds'][side] * 1e3:.1f}" for side in ("ours", "torch"))
-            yield _line(name.removesuffix(": beside PyTorch"), *times, f"{row['ratio']:.2f}")
+            yield line(name.removesuffix(": beside PyTorch"), *times, f"{row['ratio']:.2f}")
 
 
 def bits(machine: Path) -> Iterator[str]:
     """What was compared on the device, byte by byte."""
-    yield from _head(*BITS_HEAD)
+    yield from head(*BITS_HEAD)
     for row in read(machine / BITS):
         if "exit code" in row:
             found = "all entries verify" if row["exit code"] == 0 else f"exit code {row['exit code']}"
         else:
             found = f"{row['steps']} training steps, the CPU's bits after each" if not row["differing"] else "differs"
-        yield _line(row["case"], found)
+        yield line(row["case"], found)
 
 
 def _measured(machine: Path) -> list[Row]:
@@ -61,12 +62,3 @@ def _speeds(row: Row) -> Iterator[str]:
     yield f"{row['ratio']:.2f}"
     yield f"{row['tflops']:.1f}" if row["tflops"] >= COMPUTED else ""
     yield f"{row['copy_ratio']:.2f}" if row["tflops"] < COMPUTED else ""
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _head(*cells: str) -> Iterator[str]:
-    yield _line(*cells)
-    yield f"|{'---|' * len(cells)}"

@@ -22,6 +22,7 @@ from math import exp, log
 from pathlib import Path
 
 from benchmarks import gpu_table, zoo_table
+from benchmarks.markdown import head, line
 from repro import ending
 from repro.bench.report import ratio_text, share_text
 from repro.bench.suite import Benchmark, Measurement
@@ -71,29 +72,29 @@ def rows(machine: Path) -> list[Row]:
 
 
 def models(machine: Path) -> Iterator[str]:
-    yield from _head(*_HEAD, *_PEERS.values(), "MiB, repro / PyTorch")
+    yield from head(*_HEAD, *_PEERS.values(), "MiB, repro / PyTorch")
     for row in rows(machine):
         if row.measurement.workload in _MODELS:
-            yield _line(*row.cells(_PEERS), row.mebibytes)
+            yield line(*row.cells(_PEERS), row.mebibytes)
 
 
 def operations(machine: Path) -> Iterator[str]:
     peers = {side: head for side, head in _PEERS.items() if side != "torch.compile"}
-    yield from _head(*_HEAD, *peers.values())
+    yield from head(*_HEAD, *peers.values())
     for row in rows(machine):
         if row.measurement.workload not in _MODELS:
-            yield _line(*row.cells(peers))
+            yield line(*row.cells(peers))
 
 
 def aims(machine: Path) -> Iterator[str]:
     """What is asked of all, and what the worst of them has: its name behind the number."""
     found = rows(machine)
     threads = sorted({row.measurement.threads for row in found})
-    yield from _head(*("", "asked", *(f"{count} thread{'s' * (count > 1)}" for count in threads)))
+    yield from head(*("", "asked", *(f"{count} thread{'s' * (count > 1)}" for count in threads)))
     for aim in _AIMS:
         cells = [aim.cell([row for row in found if row.measurement.threads == count]) for count in threads]
         if any(cells):
-            yield _line(aim.what, aim.asked, *cells)
+            yield line(aim.what, aim.asked, *cells)
 
 
 @dataclass(frozen=True)
@@ -184,15 +185,6 @@ TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
 }
 _OF_THE_ZOO = ("zoo", "steps")
 _OF_A_GPU = {gpu_table.SPEED: ("gpu", "gpu_steps"), gpu_table.BITS: ("gpu_bits",)}
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _head(*cells: str) -> Iterator[str]:
-    yield _line(*cells)
-    yield f"|{'---|' * len(cells)}"
 
 
 def marked(name: str, machine: Path) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import head, line
+
 Row = dict[str, Any]
 
 _PEERS = ("ONNX Runtime / repro", "PyTorch / repro")
@@ -25,14 +27,13 @@ def lines(records: Path) -> Iterator[str]:
     for row in read(records):
         models.setdefault(row["model"], []).append(row)
     furthest = {name: max(rows, key=lambda each: len(each["seconds"])) for name, rows in models.items()}
-    yield _line(*HEAD)
-    yield f"|{'---|' * len(HEAD)}"
+    yield from head(*HEAD)
     imported: list[str] = []
     unwritten: list[str] = []
     for name, row in furthest.items():
         failed = row.get("failed", {}).get("stage", "")
         if "build" in row["seconds"] or failed not in ("", "export"):
-            yield _line(name, _exporters(models[name]), *_cells(row, failed))
+            yield line(name, _exporters(models[name]), *_cells(row, failed))
         else:
             (unwritten if failed else imported).append(name)
     yield from ("", f"Imported, and no more was tried: {', '.join(imported) or 'none'}.", "")
@@ -41,11 +42,10 @@ def lines(records: Path) -> Iterator[str]:
 
 def steps(records: Path) -> Iterator[str]:
     """Markdown: the models whose training step was timed."""
-    yield _line(*STEP_HEAD)
-    yield f"|{'---|' * len(STEP_HEAD)}"
+    yield from head(*STEP_HEAD)
     for row in read(records):
         if "step" in row:
-            yield _line(row["model"], *_step_cells(row))
+            yield line(row["model"], *_step_cells(row))
 
 
 def _step_cells(row: Row) -> Iterator[str]:
@@ -65,10 +65,6 @@ def read(records: Path) -> list[Row]:
     if not records.exists():
         return []
     return [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()[1:]]
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _exporters(rows: list[Row]) -> str:
