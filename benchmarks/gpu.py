@@ -35,7 +35,7 @@ from benchmarks.gpu_cases import CASES, GPT, Case, Step, gpt_step, resnet_step
 from benchmarks.gpu_device import Cuda, Loaded
 from benchmarks.gpu_results import Results
 from repro import ending
-from repro.bench.workloads.models import gpt_torch
+from repro.bench.workloads.transformers import gpt_torch
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.machines.devices import DEVICES

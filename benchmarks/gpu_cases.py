@@ -11,7 +11,8 @@ import numpy as np
 
 from passes import pipeline
 from repro.bench.network import Network
-from repro.bench.workloads.models import MODELS, gpt
+from repro.bench.workloads.models import MODELS
+from repro.bench.workloads.transformers import gpt
 from repro.bench.workloads.workload import STEP
 from repro.frontend import EntryGraph, import_model
 from repro.frontend.load import load_model

@@ -25,7 +25,7 @@ from rich.table import Table
 from repro import ending
 from repro.artifact.build import Request, imported_entries
 from repro.artifact.compiling import compile_programs
-from repro.bench.workloads.models import gpt
+from repro.bench.workloads.transformers import gpt
 from repro.frontend import load_model
 from repro.ir.program import Program
 from repro.ir.types import Array

@@ -76,7 +76,7 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
     if tile.lanes not in LANES:
         return f"vectors along {tile.lanes}"
     if tile.lanes != COLUMNS:
-        if not tile.window or tile.packs or tile.rows_in_place or tile.unroll != 1:
+        if not tile.window or tile.packs or tile.rows_in_place or tile.turns or tile.unroll != 1:
             return "a window's vectors along something else, and options that it has not"
         if not _has_form(kernel, tile):
             return f"vectors along {tile.lanes} for a kernel that has none"
@@ -85,6 +85,8 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
     elif tile.window:
         if not _has_window(kernel, tile, schedule.vector_width):
             return "a window for a kernel that reads none"
+        if tile.turns:
+            return "a window beside columns that are turned"
     elif not can_tile(kernel):
         return "register tiles for a kernel that is no contraction"
     if (schedule.vector_axis, schedule.block, schedule.inner, schedule.sweep, schedule.order) != (None, 1, (), 0, ()):

@@ -75,7 +75,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
     found = schedule(kernel, machine)
     if found.tile is None or found.tile.lanes != COLUMNS:
         return
-    several = [found] if found.tile.window else [_across(kernel, machine), found]
+    several = [found] if found.tile.window else [_across(kernel, machine), _of_few_rows(kernel, found, machine), found]
     for each in several:
         tile = None if each is None else each.tile
         seen = None if tile is None or not tile.window else any_window(kernel, tile.block_m)
@@ -86,6 +86,14 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
         if contraction.laid_out(columns_per_tile) or contraction.in_place(columns_per_tile) == columns_per_tile:
             return
         yield contraction, columns_per_tile
+
+
+def _of_few_rows(kernel: Kernel, found: Schedule, machine: Machine) -> Schedule | None:
+    """The schedule of few rows, if the columns lay in the order of tiles."""
+    contraction, tile = find(kernel), found.tile
+    if contraction is None or tile is None or not _few_rows(contraction, machine):
+        return None
+    return replace(found, tile=replace(tile, vectors=_long_run(contraction, found.vector_width, machine)))
 
 
 def blocks(contraction: Contraction, rows: Sequence[int], columns: Sequence[int], in_place: bool = False) -> Pair:
@@ -219,7 +227,8 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n, machine.tile_terms)
-    tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place)
+    packs, turned = _packs(contraction, tile, width, machine), turns(contraction, width, machine)
+    tile = replace(tile, packs=packs, rows_in_place=in_place, turns=turned)
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
     return Schedule(None, width, 1, tile)
@@ -230,11 +239,10 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
 
     Rows that share a cache set stay there while no more are read than it has ways, with one left for columns: so tiles
     have fewer of these rows, and more columns. Reading columns more often then costs less than packing rows, unless
-    they come from afar for few tiles, or were laid out for others. A single row has as many vectors as keep a core
-    busy: of each term's columns it reads a longer run."""
+    they come from afar for few tiles, or were laid out for others."""
     _, rows, columns, _ = contraction.extents
     tile_rows = min(machine.tile_rows, rows)
-    vectors = min(machine.tile_vectors if rows > 1 else BUSY, -(-columns // width))
+    vectors = _vectors(contraction, width, machine)
     stride = contraction.row_stride
     if stride is None:
         return tile_rows, vectors, False
@@ -247,6 +255,46 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
     if laid_out or rows < FEW_TILES * fewer or fewer * wider < 2 * BUSY:
         return tile_rows, vectors, False
     return fewer, wider, True
+
+
+def _vectors(contraction: Contraction, width: int, machine: Machine) -> int:
+    """Vectors of a register tile: of few rows a long run of columns that are read where they lie; of one row at least
+    as many as keep a core busy, but where tiles turn them."""
+    _, rows, columns, _ = contraction.extents
+    most = -(-columns // width)
+    if not _few_rows(contraction, machine) or turns(contraction, width, machine):
+        return min(machine.tile_vectors, most)
+    long = _long_run(contraction, width, machine)
+    if contraction.in_place(long * width) is not None:
+        return long
+    return min(machine.tile_vectors if rows > 1 else BUSY, most)
+
+
+def _few_rows(contraction: Contraction, machine: Machine) -> bool:
+    """Whether reading the columns, or turning them, takes longer than multiplying with them."""
+    return contraction.extents[1] <= machine.tile_rows // 2
+
+
+def _long_run(contraction: Contraction, width: int, machine: Machine) -> int:
+    """Vectors of a register tile of few rows that reads long runs of memory, and gives threads equal shares: as
+    many as there are registers for its sums, its rows' elements and a vector of columns; one row has no use for more
+    than half of them. (With 16 vectors for 8 one row took 0.8 of the time, with 12 and 6 for 2 two and four rows; Zen
+    4.)"""
+    _, rows, columns, _ = contraction.extents
+    vectors, least = -(-columns // width), max(machine.tile_vectors, BUSY // rows)
+    most = max(least, min(machine.registers // 2, (machine.registers - 2) // rows - 1))
+
+    def cost(long: int) -> tuple[int, int]:
+        tiles = -(-vectors // long)
+        return long * sum(-(-tiles // threads) * threads for threads in SHARES), -long
+
+    return min((min(long, vectors) for long in range(least, most + 1)), key=cost)
+
+
+def turns(contraction: Contraction, width: int, machine: Machine) -> bool:
+    """Whether tiles had better turn the columns' terms themselves: few rows are multiplied in the time that a copy of
+    the columns takes."""
+    return _few_rows(contraction, machine) and contraction.turns(width)
 
 
 def _wider(tile_rows: int, vectors: int, columns: int, width: int, machine: Machine) -> tuple[int, int]:

@@ -31,6 +31,11 @@ REPEATS = 5
 STREAMS = 4
 """Places in which an array is read in turn: some hardware fetches ahead in several faster than in one (Zen 3)."""
 
+FMA, MEMORY = "fma", "memory"
+"""What bounds a run."""
+FEW_FLOPS = 2
+"""For each byte: no CPU known computes so few in the time that its memory takes for one."""
+
 READ, READ_APART, COPY = "read", "read in several places", "copy"
 PAST_CACHES, UPDATE = "copy past the caches", "update in place"
 READING = (READ, READ_APART)
@@ -67,10 +72,15 @@ def measure(machine: Machine, threads: int) -> Peaks:
     return Peaks(threads, fma.best(), *(max(loop.best() for loop in each) for each in loops))
 
 
+def bound(flops: int, moved: int) -> str:
+    """What so many operations on so many bytes wait for."""
+    return FMA if flops > FEW_FLOPS * moved else MEMORY
+
+
 def floor(machine: Machine, threads: int, flops: int, read: int, moved: int) -> Callable[[], float]:
     """What measures, each time it is called, how many seconds the machine's own loops take now for so many operations;
-    where there are none, for so many bytes, of which some are read."""
-    if flops:
+    where memory bounds them, for so many bytes, of which some are read."""
+    if bound(flops, moved) == FMA:
         fma = _fma_loop(machine, threads)
         return lambda: flops / fma.rate()
     loops = _memory_loops(machine, threads)

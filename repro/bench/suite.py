@@ -49,9 +49,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row. `ratios` are by peer: its time over ours; `share` is what the machine's own loops take over ours. Of one
-    run: `flops`, the floating point operations of its contractions (two a multiply-add, those of padding among them);
-    bytes `read` and `written`, what it is given and what it makes once each."""
+    """One row. `ratios` are by peer: its time over ours; `share` is what the machine's own loops, those of `bound`,
+    take over ours (records of earlier versions name none: an fma loop for whatever contracts). Of one run: `flops`, the
+    floating point operations of its contractions (two a multiply-add, those of padding among them); bytes `read` and
+    `written`, what it is given and what it makes once each."""
 
     workload: str
     mode: str
@@ -66,6 +67,7 @@ class Measurement:
     memory: dict[str, int] = field(default_factory=dict[str, int])
     waiting: float = 0.0
     kernels: tuple[KernelTime, ...] = ()
+    bound: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Measurement:
@@ -80,8 +82,9 @@ class Measurement:
     @property
     def share_of_peak(self) -> tuple[float, str] | None:
         """Of what the machine allows on as many threads, and what that is: an fma loop for contractions, memory for
-        what has none. None where we did not run."""
-        return None if self.share is None else (self.share.value, "fma" if self.flops else "memory")
+        what has none, or few operations for each byte. None where we did not run."""
+        bound = self.bound or (peaks.FMA if self.flops else peaks.MEMORY)
+        return None if self.share is None else (self.share.value, bound)
 
     def timing(self, side: str) -> Timing | None:
         return next((each for each in self.timings if each.side == side and each.samples), None)
@@ -186,6 +189,7 @@ def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     return Measurement(
         job.workload.name, job.mode, job.threads, timings, ratios, built.seconds, built.flops,
         built.read, built.written, share, memory, profile.get("waiting", 0.0), kernels,
+        peaks.bound(built.flops, built.read + built.written),
     )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from repro.ir import index as ix
 from repro.ir.expressions import Axis, Chain, Expr, Load, Reduce, topological
 from repro.ir.loops import Kernel
 
+TERMS_TURNED = 4
+"""Terms of a column that are turned at a time, with those of as many columns as a vector has."""
 RUN = 64
 """Columns that are worth an item of their own: packing the rows anew for it costs little beside them."""
 
@@ -66,6 +68,15 @@ class Contraction:
             return False
         rest = ix.add(term.offset, ix.scale(tiled_offset(self.columns, self.reduce.axes, columns_per_tile), -1))
         return not rest.free & {*self.columns, *self.reduce.axes}
+
+    def turns(self, width: int) -> bool:
+        """Whether a column's terms lie side by side where it lies, and vectors of so many columns can be made of them
+        in registers."""
+        term = self.terms[1]
+        if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or width < TERMS_TURNED:
+            return False
+        along_columns, along_terms = self.neighbours(1)
+        return along_terms > along_columns and along_terms % TERMS_TURNED == 0
 
     @property
     def row_stride(self) -> int | None:

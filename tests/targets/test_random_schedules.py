@@ -75,8 +75,9 @@ def schedules(draw: st.DrawFn, kernel: Kernel) -> Schedule:
         along = Schedule(None, draw(st.sampled_from([2, 4, 8, 16])), 1, other)
         if lanes != COLUMNS and refusal(kernel, along) is None:
             return along
-        packs, in_place, row_items = (draw(st.booleans()) for _ in range(3))
-        tile = ContractionTile(rows, vectors, block_m, block_n, unroll, windowed, packs, in_place, row_items)
+        packs, in_place, row_items, turns = (draw(st.booleans()) for _ in range(4))
+        flags = (windowed, packs, in_place, row_items, turns and not windowed)
+        tile = ContractionTile(rows, vectors, block_m, block_n, unroll, *flags)
         return Schedule(None, draw(st.sampled_from([2, 4, 8, 16])), 1, tile)
     vector = draw(st.sampled_from([None, *parallel]))
     width = 1 if vector is None else draw(st.sampled_from([1, 2, 4, 8, 16]))

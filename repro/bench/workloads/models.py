@@ -4,32 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 
 from repro.bench.network import Network
-from repro.bench.workloads.workload import STEP, Tensors, Workload
-from repro.ir.types import Array
-
-ADAMW = {"loss": "softmax_cross_entropy", "optimizer": "adamw", "learning_rate": 1e-3}
-MOMENTUM = {"loss": "softmax_cross_entropy", "optimizer": "momentum", "learning_rate": 1e-2}
-
-
-def _integers(shape: tuple[int, ...], below: int, seed: int = 1) -> Callable[[], Array]:
-    return lambda: np.random.default_rng(seed).integers(0, below, shape)
-
-
-def _normal(**shapes: tuple[int, ...]) -> Callable[[], dict[str, Array]]:
-    def draw() -> dict[str, Array]:
-        random = np.random.default_rng(1)
-        return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-
-    return draw
-
+from repro.bench.workloads.inputs import drawn, integers
+from repro.bench.workloads.transformers import TRANSFORMERS
+from repro.bench.workloads.workload import ADAMW, MOMENTUM, STEP, Tensors, Workload
 
 # ── multilayer perceptron ───────────────────────────────────────────────────────────────────────────
 
@@ -128,124 +111,6 @@ def _resnet_torch(p: Tensors, inputs: Tensors, mode: str) -> Any:
     return f.linear(x.mean((2, 3)), p["fc.weight"], p["fc.bias"])
 
 
-# ── transformers ────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Transformer:
-    """Attention and feed-forward blocks over rows of (batch, tokens)."""
-
-    def __init__(self, name: str, batch: int, tokens: int, width: int, heads: int) -> None:
-        self.net = Network(name)
-        self.batch, self.tokens, self.width, self.heads = batch, tokens, width, heads
-
-    def shape(self, name: str, *extents: int) -> str:
-        return self.net.constant(name, np.array(extents, np.int64))
-
-    def norm(self, name: str, x: str) -> str:
-        scale = self.net.weight(f"{name}.weight", (self.width,), 0.02, 1.0)
-        bias = self.net.weight(f"{name}.bias", (self.width,))
-        return self.net.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
-
-    def embedding(self, vocabulary: int) -> str:
-        ids = self.net.input("ids", (self.batch, self.tokens), np.int64)
-        rows = self.net.node("Gather", self.net.weight("tok", (vocabulary, self.width)), ids)
-        x = self.net.node("Add", rows, self.net.weight("pos", (self.tokens, self.width)))
-        return self.net.node("Reshape", x, self.shape("rows", self.batch * self.tokens, self.width))
-
-    def attention(self, name: str, x: str, mask: str | None) -> str:
-        net, size = self.net, self.width // self.heads
-        heads = self.shape(f"{name}.heads", self.batch, self.tokens, 3, self.heads, size)
-        qkv = net.node("Reshape", net.linear(f"{name}.qkv", x, self.width, 3 * self.width), heads)
-        apart = net.node("Transpose", qkv, perm=[2, 0, 3, 1, 4])
-        pieces = [net.node("Gather", apart, net.constant(f"{name}.{which}", np.array(which))) for which in range(3)]
-        keys = net.node("Transpose", pieces[1], perm=[0, 1, 3, 2])
-        scores = net.node("MatMul", pieces[0], keys)
-        scores = net.node("Mul", scores, net.constant(f"{name}.scale", np.array(size**-0.5, np.float32)))
-        scores = scores if mask is None else net.node("Add", scores, mask)
-        mixed = net.node("MatMul", net.node("Softmax", scores, axis=-1), pieces[2])
-        rows = net.node("Reshape", net.node("Transpose", mixed, perm=[0, 2, 1, 3]), "rows")
-        return net.linear(f"{name}.proj", rows, self.width, self.width)
-
-    def feed_forward(self, name: str, x: str) -> str:
-        hidden = self.net.node("Gelu", self.net.linear(f"{name}.up", x, self.width, 4 * self.width))
-        return self.net.linear(f"{name}.down", hidden, 4 * self.width, self.width)
-
-
-_GPT = {"layers": 6, "width": 384, "heads": 6, "tokens": 256, "batch": 8, "vocabulary": 96}
-_BERT = {"layers": 4, "width": 256, "heads": 4, "tokens": 128, "batch": 16, "vocabulary": 1024}
-
-
-def gpt(sizes: dict[str, int]) -> tuple[Network, tuple[str, ...]]:
-    """A GPT of pre-norm blocks with causal attention, its sizes as in `_GPT`; logits are rows of (batch, tokens)."""
-    made = _Transformer("gpt", sizes["batch"], sizes["tokens"], sizes["width"], sizes["heads"])
-    x = made.embedding(sizes["vocabulary"])
-    hidden = np.triu(np.full((made.tokens, made.tokens), -np.inf, np.float32), 1)
-    mask = made.net.node("Constant", value=numpy_helper.from_array(hidden))
-    for layer in range(sizes["layers"]):
-        x = made.net.node("Add", x, made.attention(f"b{layer}", made.norm(f"b{layer}.ln1", x), mask))
-        x = made.net.node("Add", x, made.feed_forward(f"b{layer}", made.norm(f"b{layer}.ln2", x)))
-    weight = made.net.weight("head.weight", (made.width, sizes["vocabulary"]))
-    return made.net, (made.net.node("MatMul", made.norm("ln", x), weight),)
-
-
-def _gpt(mode: str) -> tuple[Network, tuple[str, ...]]:
-    return gpt(_GPT)
-
-
-def gpt_torch(sizes: dict[str, int]) -> Callable[[Tensors, Tensors, str], Any]:
-    """The same network in PyTorch, on weights of the same names."""
-    return _blocks_torch(sizes, True)
-
-
-def _bert(mode: str) -> tuple[Network, tuple[str, ...]]:
-    made = _Transformer("bert", _BERT["batch"], _BERT["tokens"], _BERT["width"], _BERT["heads"])
-    x = made.norm("ln", made.embedding(_BERT["vocabulary"]))
-    for layer in range(_BERT["layers"]):
-        x = made.norm(f"b{layer}.ln1", made.net.node("Add", x, made.attention(f"b{layer}", x, None)))
-        x = made.norm(f"b{layer}.ln2", made.net.node("Add", x, made.feed_forward(f"b{layer}", x)))
-    return made.net, (made.net.linear("head", x, made.width, _BERT["vocabulary"]),)
-
-
-def _blocks_torch(sizes: dict[str, int], causal: bool) -> Callable[[Tensors, Tensors, str], Any]:
-    def run(p: Tensors, inputs: Tensors, mode: str) -> Any:
-        import torch.nn.functional as f
-
-        batch, tokens, width, heads = (sizes[name] for name in ("batch", "tokens", "width", "heads"))
-
-        def norm(name: str, x: Any) -> Any:
-            return f.layer_norm(x, (width,), p[f"{name}.weight"], p[f"{name}.bias"])
-
-        def linear(name: str, x: Any) -> Any:
-            return f.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
-
-        def attention(name: str, x: Any) -> Any:
-            qkv = linear(f"{name}.qkv", x).view(batch, tokens, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-            mixed = f.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=causal)
-            return linear(f"{name}.proj", mixed.transpose(1, 2).reshape(batch * tokens, width))
-
-        def feed_forward(name: str, x: Any) -> Any:
-            return linear(f"{name}.down", f.gelu(linear(f"{name}.up", x)))
-
-        x = (f.embedding(inputs["ids"], p["tok"]) + p["pos"]).view(batch * tokens, width)
-        if not causal:
-            x = norm("ln", x)
-        for layer in range(sizes["layers"]):
-            b = f"b{layer}"
-            if causal:
-                x = x + attention(b, norm(f"{b}.ln1", x))
-                x = x + feed_forward(b, norm(f"{b}.ln2", x))
-            else:
-                x = norm(f"{b}.ln1", x + attention(b, x))
-                x = norm(f"{b}.ln2", x + feed_forward(b, x))
-        return norm("ln", x) @ p["head.weight"] if causal else linear("head", x)
-
-    return run
-
-
-def _ids(sizes: dict[str, int]) -> Callable[[], dict[str, Array]]:
-    return lambda: {"ids": _integers((sizes["batch"], sizes["tokens"]), sizes["vocabulary"])()}
-
-
 # ── recurrent network ───────────────────────────────────────────────────────────────────────────────
 
 _STEPS, _BATCH, _SIZE = 128, 32, 256
@@ -279,22 +144,15 @@ def _lstm_torch(p: Tensors, inputs: Tensors, mode: str) -> Any:
 
 MODELS = (
     Workload(
-        "mlp", "784-1024-1024-10, batch 256", _mlp, _normal(x=(256, 784)), _mlp_torch, ADAMW, _integers((256,), 10),
+        "mlp", "784-1024-1024-10, batch 256", _mlp, drawn({"x": (256, 784)}), _mlp_torch, ADAMW, integers((256,), 10),
     ),
     Workload(
         "resnet18", "images 32x32, batch 32, batch normalization in training mode", _resnet,
-        _normal(x=(32, 3, 32, 32)), _resnet_torch, MOMENTUM, _integers((32,), 10), ("running_mean", "running_var"),
+        drawn({"x": (32, 3, 32, 32)}), _resnet_torch, MOMENTUM, integers((32,), 10), ("running_mean", "running_var"),
     ),
+    *TRANSFORMERS,
     Workload(
-        "gpt", "6 layers, width 384, 6 heads, 256 tokens, batch 8", _gpt, _ids(_GPT), _blocks_torch(_GPT, True), ADAMW,
-        _integers((2048,), 96),
-    ),
-    Workload(
-        "bert", "encoder of 4 layers, width 256, 128 tokens, batch 16", _bert, _ids(_BERT), _blocks_torch(_BERT, False),
-        ADAMW, _integers((2048,), 1024),
-    ),
-    Workload(
-        "lstm", "size 256, 128 steps, batch 32", _lstm, _normal(x=(_STEPS, _BATCH, _SIZE)), _lstm_torch, ADAMW,
-        _integers((_BATCH,), 10),
+        "lstm", "size 256, 128 steps, batch 32", _lstm, drawn({"x": (_STEPS, _BATCH, _SIZE)}), _lstm_torch, ADAMW,
+        integers((_BATCH,), 10),
     ),
 )  # fmt: skip

@@ -8,23 +8,10 @@ from typing import Any
 import numpy as np
 
 from repro.bench.network import Network
+from repro.bench.workloads.inputs import drawn
 from repro.bench.workloads.workload import Tensors, Workload
-from repro.ir.types import Array
 
 MICROSOFT = "com.microsoft"
-
-
-def drawn(shapes: dict[str, tuple[int, ...]], dtype: type[np.generic] = np.float32) -> Callable[[], dict[str, Array]]:
-    def of(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        if issubclass(dtype, np.integer):
-            return random.integers(0, np.iinfo(dtype).max, shape, dtype)
-        return random.standard_normal(shape).astype(dtype)
-
-    def draw() -> dict[str, Array]:
-        random = np.random.default_rng(1)
-        return {name: of(random, shape) for name, shape in shapes.items()}
-
-    return draw
 
 
 def operation(

@@ -10,10 +10,21 @@ from typing import Any
 import numpy as np
 
 from repro.bench.network import Network
-from repro.bench.workloads.operation import MICROSOFT, drawn, operation, simple
+from repro.bench.workloads.inputs import drawn
+from repro.bench.workloads.operation import MICROSOFT, operation, simple
 from repro.bench.workloads.pictures import PICTURES
 from repro.bench.workloads.workload import Tensors, Workload
 from repro.ir.types import Array
+
+
+def _functional(name: str, *arguments: Any) -> Callable[..., Any]:
+    def run(*tensors: Any) -> Any:
+        import torch.nn.functional as f
+
+        return getattr(f, name)(*tensors, *arguments)
+
+    return run
+
 
 # ── dots ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -42,6 +53,33 @@ def _weight_gradient(m: int, n: int, k: int) -> Workload:
     )
 
 
+def _weighted(m: int, n: int, k: int) -> Workload:
+    """x W^T, as a linear layer's with the model's own weight."""
+
+    def network(mode: str) -> tuple[Network, tuple[str, ...]]:
+        net = Network(f"linear_{m}_{n}_{k}")
+        return net, (net.node("Gemm", net.input("x", (m, k)), net.weight("weight", (n, k)), transB=1),)
+
+    def torch(parameters: Tensors, inputs: Tensors, mode: str) -> Any:
+        return inputs["x"] @ parameters["weight"].t()
+
+    what = f"linear layer: ({m}, {k}) with its weight ({n}, {k}) transposed"
+    return Workload(f"linear/{m}x{n}x{k}", what, network, drawn({"x": (m, k)}), torch)
+
+
+def _attention(queries: int, keys: int) -> Workload:
+    """Of so many queries of 12 heads of 64 over keys and values that are given."""
+    shapes = {"q": (1, 12, queries, 64), "k": (1, 12, keys, 64), "v": (1, 12, keys, 64)}
+
+    def build(net: Network, q: str, k: str, v: str) -> str:
+        scores = net.node("MatMul", q, net.node("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = net.node("Mul", scores, net.constant("scale", np.array(0.125, np.float32)))
+        return net.node("MatMul", net.node("Softmax", scores, axis=-1), v)
+
+    what = f"{queries} queries over {keys} keys, 12 heads of 64"
+    return operation(f"attention/{queries}x{keys}", what, shapes, build, _functional("scaled_dot_product_attention"))
+
+
 SQUARE = tuple(_dot("square", n, n, n) for n in (256, 512, 1024, 2048, 4096))
 SKINNY = (
     _dot("tall", 4096, 64, 512),
@@ -52,18 +90,16 @@ SKINNY = (
     _weight_gradient(96, 384, 2048),
 )
 
+FEW_ROWS = (
+    *(_weighted(1, n, k) for n, k in ((3072, 768), (768, 3072), (4096, 4096))),
+    _weighted(4, 3072, 768),
+    _attention(1, 1024),
+    _attention(4, 1024),
+)
+
 # ── rows, elements, sums ────────────────────────────────────────────────────────────────────────────
 
 _ROWS = (4096, 1024)
-
-
-def _functional(name: str, *arguments: Any) -> Callable[..., Any]:
-    def run(*tensors: Any) -> Any:
-        import torch.nn.functional as f
-
-        return getattr(f, name)(*tensors, *arguments)
-
-    return run
 
 
 def _layer_norm() -> Workload:
@@ -277,4 +313,4 @@ ADAM = Workload(
     onnxruntime=False, own_step=True,
 )  # fmt: skip
 
-SINGLE = (*SQUARE, *SKINNY, *PICTURES, *ROWS, *INDEXED, *PLACES, ADAM)
+SINGLE = (*SQUARE, *SKINNY, *FEW_ROWS, *PICTURES, *ROWS, *INDEXED, *PLACES, ADAM)

@@ -15,6 +15,10 @@ MODES = (FORWARD, STEP)
 Tensors = Mapping[str, Any]
 """PyTorch tensors by name."""
 
+ADAMW = {"loss": "softmax_cross_entropy", "optimizer": "adamw", "learning_rate": 1e-3}
+MOMENTUM = {"loss": "softmax_cross_entropy", "optimizer": "momentum", "learning_rate": 1e-2}
+"""Options of `repro.build` that make a step of a classifier."""
+
 
 @dataclass(frozen=True, eq=False)
 class Workload:

@@ -58,8 +58,8 @@ class Outputs(Chains):
     def at_once(self) -> bool:
         """Whether outputs are computed from a tile's registers, which spares its totals the way through memory: where
         tiles are whole, and the code short, which stands there for each of a tile's vectors."""
-        shape, whole = self.shape, self.contraction.extents[2] % self.shape.columns_per_tile == 0
-        return self.takes_at_most(FEW) and whole and not shape.nested and self.contraction.absent_in is None
+        usual = self.contraction.absent_in is None and not self.shape.nested
+        return self.takes_at_most(FEW) and self.shape.whole_tiles and usual
 
     @cached_property
     def trails(self) -> bool:
@@ -69,7 +69,7 @@ class Outputs(Chains):
         shape, several = self.shape, self.tile.block_n > self.shape.columns_per_tile
         narrow = all(e.dtype.bits <= self.dtype.bits for e in self.behind)
         light = narrow and self.takes_at_most(SEVERAL) and self.contraction.absent_in is None
-        return light and several and not self.at_once and not shape.row_items
+        return light and several and not (self.at_once or shape.row_items or shape.turned)
 
     @cached_property
     def at_a_time(self) -> int:

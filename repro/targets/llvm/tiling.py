@@ -81,6 +81,20 @@ class Shape:
         """Whether register tiles read b where it lies: then it is not packed."""
         return self.columns_apart is not None
 
+    @cached_property
+    def turned(self) -> bool:
+        """Whether tiles turn their columns' terms in registers. Where columns are no whole tiles, the last one reaches
+        back over its neighbour, so that each column's place in it is known."""
+        if not self.tile.turns or self.window is not None or self.direct or not self.contraction.turns(self.width):
+            return False
+        last = self.contraction.extents[2] % self.tile.block_n or self.tile.block_n
+        return self.whole_tiles or (self.panels == 1 and last >= self.columns_per_tile)
+
+    @property
+    def whole_tiles(self) -> bool:
+        """Whether the columns of each block are whole tiles."""
+        return self.contraction.extents[2] % self.columns_per_tile == 0
+
     @property
     def rows_direct(self) -> int | None:
         """Elements between rows, where they are read where they lie."""
@@ -90,7 +104,9 @@ class Shape:
     def rows_in_memory(self) -> int:
         """Elements between the rows' terms where those of a term lie side by side, so that the first tile that reads
         them may pack them; 0 where they do not."""
-        return 0 if self.window is not None or not self.rows_beside else self.contraction.rows_side_by_side or 0
+        if self.window is not None or self.turned or not self.rows_beside:
+            return 0
+        return self.contraction.rows_side_by_side or 0
 
     @cached_property
     def columns_in_memory(self) -> int:
@@ -185,7 +201,9 @@ class Shape:
             packed_a = 0 if self.window_direct else self.window_elements
             kept = self.tile.block_m + self.width
         totals = kept * self.padded_columns
-        packed_b = 0 if self.direct else self.padded_columns * self.panel + self.width * self.columns_per_tile
+        packed_b = (
+            0 if self.direct or self.turned else self.padded_columns * self.panel + self.width * self.columns_per_tile
+        )
         return packed_a, packed_b, totals, totals * self.nested
 
     # windows: row units, term units and places, as nested axes of an array
