@@ -222,7 +222,7 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     while width >= 2 * columns and width > 4:
         width //= 2
     tile_rows, vectors, in_place = _register_tile(contraction, width, machine)
-    most = _most_columns(contraction, in_place, machine)
+    most = max(_most_columns(contraction, in_place, machine), vectors * width)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)

@@ -92,6 +92,15 @@ def test_few_rows_want_long_runs_that_give_threads_equal_shares(
         assert columns_per_tile == vectors * machine.lanes(32)
 
 
+@pytest.mark.parametrize("machine", [X86_64_V3, X86_64_V4, AARCH64], ids=lambda m: m.name)
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("terms", [64, 4096])
+@pytest.mark.parametrize("right", [False, True])
+def test_threads_share_the_columns_of_few_rows(machine: Machine, rows: int, terms: int, right: bool) -> None:
+    kernel = matmul(rows, 3072, terms, right=right)
+    assert shape_of(kernel, schedule(kernel, machine)).items >= 4
+
+
 @MACHINES
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 @pytest.mark.parametrize("columns", [768, 96, 250])
