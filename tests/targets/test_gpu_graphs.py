@@ -72,14 +72,31 @@ LANES_OF_NOBODY = """graph {
 }"""
 """Four i8s share a register, in which LLVM leaves some without a value for a while."""
 
+BYTES_BACKWARDS = """graph {
+  argument 0 i8[7]
+  %0 = argument index=0 : i8[7]
+  %1 = loop %0 carried=1 count=2 scanned=0 : i8[7]
+    graph {
+      argument 0 i64[]
+      argument 1 i8[7]
+      %0 = argument index=1 : i8[7]
+      %1 = reverse %0 axes=(0) : i8[7]
+      %2 = add %0 %1 : i8[7]
+      return %2
+    }
+  return %1
+}"""
+"""Loads of neighbouring bytes are joined to one of a word, which ends behind the buffer."""
+
 
 @pytest.mark.parametrize(
     ("text", "inputs"),
     [
         (EQUAL_LANES, [np.array([1.0, 2.0]), np.array(0.3)]),
         (LANES_OF_NOBODY, [np.array([-3, 5], np.int8)]),
+        (BYTES_BACKWARDS, [np.arange(7, dtype=np.int8)]),
     ],
-    ids=["equal lanes", "lanes of nobody"],
+    ids=["equal lanes", "lanes of nobody", "bytes backwards"],
 )
 def test_what_llvm_makes_of_lanes(text: str, inputs: list[Array]) -> None:
     graph = parse_graph(text)

@@ -199,6 +199,17 @@ def test_an_access_behind_a_buffer_is_found() -> None:
         run("\tmov.b32 \t%r6, 1;\n" + PUT, [np.zeros(31, np.uint32)])
 
 
+def test_loads_may_touch_what_is_left_of_a_last_word_and_stores_may_not() -> None:
+    """What they find there is no number, so that nobody computes with it."""
+    load = "\tmov.b32 \t%r1, 0;\n" + at(0, 4) + "\tsetp.lt.u32 \t%p1, %r50, 2;\n\t@%p1 ld.global.b32 \t%r1, [%rd30];\n"
+    store = at(1, 4, 31) + "\t@%p1 st.global.b32 \t[%rd31], %r1;\n"
+    seven, found = np.arange(1, 8, dtype=np.uint8), np.zeros(2, np.uint32)
+    assert run(load + store, [seven, found])[1].tobytes() == bytes([1, 2, 3, 4, 5, 6, 7, 0xFF])
+    for buffers in ([seven[:4], found], [found, seven]):
+        with pytest.raises(FaultError, match="an access of 4 bytes by block 0 thread 1 at byte 4 of b"):
+            run(load + store, buffers)
+
+
 def test_an_access_before_a_buffer_is_found() -> None:
     text = at(1, 4) + "\tld.global.b32 \t%r6, [%rd30+-4];\n" + PUT
     with pytest.raises(FaultError, match="an access of 4 bytes by block 0 thread 0"):

@@ -1,12 +1,14 @@
 """The memories of a grid, checked at each access: bounds, alignment, values never written, races.
 
 Addresses are numbers of our own. Each buffer is a window of global memory with room around it, so that an access that
-leaves one never finds another. Shared memory is one array for all blocks of a run, local memory one for all threads.
+leaves one never finds another. But loads may touch what is left of a buffer's last word, as LLVM has them do where it
+joins loads of bytes: buffers begin at multiples of 256 and nothing else lies there (placement.py). They find ones.
+Shared memory is one array for all blocks of a run, local memory one for all threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,8 @@ from repro.errors import InternalError
 from repro.ir.types import Array
 from repro.targets.gpu.interpreter.races import Clock, Ledger, describe
 
+WORD = 4
+"""Bytes of a buffer's last word, of which loads may touch what lies behind its end."""
 WINDOW_BITS = 36
 """A window's first address is its number, from 1 on, shifted by this."""
 LOCAL_BASE, SHARED_BASE = 1 << 62, 1 << 61
@@ -66,6 +70,19 @@ class Window:
     """Whether this launch read it by a road that takes it to be constant."""
     written: bool = field(default=False, init=False)
 
+    @property
+    def words(self) -> int:
+        """Bytes with those of a last word that is not full."""
+        return -(-self.data.size // WORD) * WORD
+
+    def contents(self, end: int) -> tuple[Array, Array | None]:
+        """Its bytes and which of them are known, for loads up to `end`."""
+        over = self.words - self.data.size
+        if end <= self.data.size:
+            return self.data, self.known
+        known = None if self.known is None else np.append(self.known, np.ones(over, np.uint8))
+        return np.append(self.data, np.full(over, 0xFF, np.uint8)), known
+
 
 class GlobalMemory:
     """Windows by number; `granule` is the least size of an access, for the ledger of who wrote what."""
@@ -85,7 +102,7 @@ class GlobalMemory:
     def load(self, addresses: Array, size: int, count: int, threads: Threads, cached: bool) -> list[Array]:
         """`count` elements of `size` bytes for each thread; `cached`: the code says that nobody writes there."""
         found = [np.empty(addresses.shape, _UNSIGNED[size]) for _ in range(count)]
-        for window, offsets, chosen in self._places(addresses, size * count, threads):
+        for window, offsets, chosen in self._places(addresses, size * count, threads, loads=True):
             values = self._read(window, offsets, size, count, _some(threads, chosen), cached)
             if chosen is None:
                 return values
@@ -97,15 +114,16 @@ class GlobalMemory:
         self, window: Window, offsets: Array, size: int, count: int, threads: Threads, cached: bool
     ) -> list[Array]:
         first = offsets // np.uint64(size)
-        if window.known is not None:
-            _check_known(window.known, first, size, count, window.name, threads)
+        data, known = window.contents(int(offsets.max()) + size * count)
+        if known is not None:
+            _check_known(known, first, size, count, window.name, threads)
         if cached:
             window.cached = True
             if window.written:
                 raise FaultError(f"{window.name} is read as a constant, and written in the same launch")
         else:
             self._note(window, offsets, size * count, threads, write=False)
-        elements = _elements(window.data, size)
+        elements = _elements(data, size)
         return [elements.take(first + np.uint64(k) if k else first) for k in range(count)]
 
     def store(self, addresses: Array, values: Sequence[Array], size: int, threads: Threads) -> None:
@@ -126,8 +144,17 @@ class GlobalMemory:
                 if window.known is not None:
                     _elements(window.known, size)[at] = _ALL_KNOWN[size]
 
-    def _places(self, addresses: Array, nbytes: int, threads: Threads) -> Iterator[tuple[Window, Array, Array | None]]:
+    def _places(
+        self, addresses: Array, nbytes: int, threads: Threads, loads: bool = False
+    ) -> Iterator[tuple[Window, Array, Array | None]]:
         """(window, offsets in it, which threads): one window as a rule."""
+
+        def end(window: Window) -> int:
+            return window.words if loads else window.data.size
+
+        def outside() -> FaultError:
+            return self._outside(addresses, nbytes, threads, end)
+
         if int(np.bitwise_or.reduce(addresses)) & (nbytes - 1):
             position = int(np.flatnonzero(addresses & np.uint64(nbytes - 1))[0])
             raise FaultError(f"an access of {nbytes} bytes by {threads.name(position)} is not aligned")
@@ -135,7 +162,7 @@ class GlobalMemory:
         offsets = addresses - np.uint64(number << WINDOW_BITS)
         if 1 <= number <= len(self.windows):
             window = self.windows[number - 1]
-            if int(offsets.max()) + nbytes <= window.data.size:
+            if int(offsets.max()) + nbytes <= end(window):
                 yield window, offsets, None
                 return
         numbers = addresses >> np.uint64(WINDOW_BITS)
@@ -143,15 +170,15 @@ class GlobalMemory:
             chosen = numbers == each
             inside = addresses[chosen] - np.uint64(each << WINDOW_BITS)
             window = self.windows[each - 1] if 1 <= each <= len(self.windows) else None
-            if window is None or int(inside.max()) + nbytes > window.data.size:
-                raise self._outside(addresses, nbytes, threads)
+            if window is None or int(inside.max()) + nbytes > end(window):
+                raise outside()
             yield window, inside, chosen
 
-    def _outside(self, addresses: Array, nbytes: int, threads: Threads) -> FaultError:
+    def _outside(self, addresses: Array, nbytes: int, threads: Threads, end: Callable[[Window], int]) -> FaultError:
         for position, address in enumerate(addresses.tolist()):
             number, offset = address >> WINDOW_BITS, address & ((1 << WINDOW_BITS) - 1)
             known = 1 <= number <= len(self.windows)
-            if not known or offset + nbytes > self.windows[number - 1].data.size:
+            if not known or offset + nbytes > end(self.windows[number - 1]):
                 near = self.windows[number - 1] if known else None
                 where = "no buffer" if near is None else f"{near.name} of {near.data.size} bytes"
                 return FaultError(
@@ -163,7 +190,7 @@ class GlobalMemory:
         if not window.writable:
             return
         if window.ledger is None:
-            window.ledger = Ledger(-(-window.data.size // self.granule))
+            window.ledger = Ledger(-(-window.words // self.granule))
         offsets = np.broadcast_to(offsets, (threads.count,))
         _note(window.ledger, offsets, nbytes, self.granule, threads, write, window.name)
 
