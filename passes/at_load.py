@@ -35,7 +35,7 @@ PADDING = 64 << 10
 
 def at_load(program: Program, tile_orders: TileOrders) -> Program:
     """The program with what can be made once made once; itself where there is nothing."""
-    return _laid_out(_prepared(program), tile_orders)
+    return _laid_out(prepared(program), tile_orders)
 
 
 def _constants(program: Program) -> frozenset[int]:
@@ -50,10 +50,11 @@ def _constants(program: Program) -> frozenset[int]:
 # ── values made of constants ────────────────────────────────────────────────────────────────────────
 
 
-def _prepared(program: Program) -> Program:
-    """The calls that read constants alone moved out of the run."""
+def prepared(program: Program) -> Program:
+    """The calls that read constants alone moved out of the run. Before other passes too, lest these run them in blocks
+    of rows, as values that a run leaves itself."""
     constants, buffers = set(_constants(program)), list(program.buffers)
-    once, steps = list[Call](), list[Step]()
+    once, steps = list(program.once), list[Step]()
     writes = [buffer for step in walk(program.steps) for buffer, writes in _itself(program, step) if writes]
     for step in program.steps:
         made = _made(program, step, constants)
@@ -65,7 +66,7 @@ def _prepared(program: Program) -> Program:
                 buffers[buffer] = replace(buffers[buffer], role=PREPARED, position=count)
         else:
             steps.append(step)
-    if not once:
+    if len(once) == len(program.once):
         return program
     planned, arena = plan(tuple(buffers), tuple(steps))
     if arena > program.arena_bytes:

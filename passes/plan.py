@@ -105,11 +105,12 @@ def with_steps(
 ) -> Program:
     """The program with other steps, of so many kernels (and buffers): the kernels that are called, each once, by first
     use, and memory planned anew."""
-    used, numbers = by_first_use(kernels, steps)
-    final = tuple(renamed(step, {}, numbers) for step in steps)
+    used, numbers = by_first_use(kernels, (*program.once, *steps))
+    once, final = (tuple(renamed(step, {}, numbers) for step in each) for each in (program.once, steps))
     placed, arena = plan(program.buffers if buffers is None else tuple(buffers), final)
     placed, local = plan_local(placed, final)
-    return replace(program, kernels=used, buffers=placed, steps=final, arena_bytes=arena, local_bytes=local)
+    calls = tuple(step for step in once if isinstance(step, Call))
+    return replace(program, kernels=used, buffers=placed, steps=final, once=calls, arena_bytes=arena, local_bytes=local)
 
 
 def if_no_larger(

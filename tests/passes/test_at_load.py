@@ -13,14 +13,16 @@ import pytest
 from passes import pipeline
 from passes.at_load import at_load
 from passes.schedule import schedule, tile_orders
+from repro.bench.network import Network
 from repro.errors import InternalError
+from repro.frontend import import_model, load_model
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Chain, load, reduce
 from repro.ir.graph import Graph, Value, argument, parameter
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.parse_program import parse_program
-from repro.ir.program import PARAMETER, PREPARED, TEMPORARY, Call, Commit, Program, walk
+from repro.ir.program import PARAMETER, PREPARED, TEMPORARY, Call, Commit, CountedLoop, Program, RowBlocks, walk
 from repro.ir.types import F32, Array, TensorType
 from repro.machines import AARCH64, CPUS, X86_64_V3, Machine
 from repro.ops import add, broadcast, loop, matmul, mul, reshape, transpose
@@ -28,6 +30,7 @@ from repro.ops.record import evaluate
 from repro.runtime.buffers import give_back
 from repro.targets import interpreter
 from repro.targets.cpu.target import FAMILY
+from repro.targets.protocol import CodeTarget
 from tests.running import executable
 from tests.targets.native import HERE, run_kernel
 
@@ -249,6 +252,21 @@ def test_what_is_made_of_constants_alone_leaves_the_run() -> None:
     wanted = [result.tobytes() for result in evaluate(graph, inputs, parameters)]
     found = interpreter.run(program, flat(inputs), flat(parameters))
     assert [each.tobytes() for each in found[:2]] == wanted
+
+
+@pytest.mark.parametrize("target", FAMILY.built, ids=lambda t: t.name)
+def test_recurrent_weights_are_cut_out_and_turned_once(target: CodeTarget, tmp_path: Path) -> None:
+    """Two of a GRU's three gates are more than stays near: no run turns them anew, block by block."""
+    net = Network("gru")
+    x, w, r = net.input("x", (16, 1, 256)), net.weight("w", (1, 768, 256)), net.weight("r", (1, 768, 256))
+    (tmp_path / "gru.onnx").write_bytes(net.model(net.node("GRU", x, w, r, hidden_size=256)).SerializeToString())
+    graph = import_model(load_model(tmp_path / "gru.onnx")).graph
+    program = target.shape(pipeline.run(graph).program)
+    made = {buffer for call in program.once for buffer in call.buffers}
+    (repeated,) = (step for step in program.steps if isinstance(step, CountedLoop))
+    dots = [call for call in repeated.body if isinstance(call, Call) and find(program.kernels[call.kernel])]
+    assert len(dots) == 2 and all(made & {*call.buffers} for call in dots)
+    assert not any(isinstance(step, RowBlocks) for step in program.steps)
 
 
 @pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)

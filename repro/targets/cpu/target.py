@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from passes import legality
 from passes import variants as tuning
-from passes.at_load import at_load
+from passes.at_load import at_load, prepared
 from passes.channels_last import channels_last
 from passes.earlier import earlier
 from passes.fused_updates import fused_updates
@@ -81,7 +81,8 @@ def _code_target(machine: Machine) -> CodeTarget:
 
     def shape(program: Program) -> Program:
         lanes = machine.lanes(32)
-        return at_load(short_lines(_shaped(program, limits, lanes), lanes), lambda kernel: tile_orders(kernel, machine))
+        shaped = _shaped(prepared(program), limits, lanes)
+        return at_load(short_lines(shaped, lanes), lambda kernel: tile_orders(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:
         return schedule(kernel, machine).text
