@@ -53,7 +53,7 @@ def _is_width(lanes: int) -> bool:
 
 def can_tile(kernel: Kernel) -> bool:
     """Whether register tiles can run the kernel."""
-    contraction = find(kernel)
+    contraction = find(kernel, integers=True)
     if contraction is None or not contraction.columns or 0 in contraction.extents:
         return False
     return contraction.chain.panel <= LONGEST_PANEL
@@ -76,7 +76,7 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
     if tile.lanes not in LANES:
         return f"vectors along {tile.lanes}"
     if tile.lanes != COLUMNS:
-        if not tile.window or tile.packs or tile.rows_in_place or tile.turns or tile.unroll != 1:
+        if not tile.window or tile.packs or tile.rows_in_place or tile.makes or tile.unroll != 1:
             return "a window's vectors along something else, and options that it has not"
         if not _has_form(kernel, tile):
             return f"vectors along {tile.lanes} for a kernel that has none"
@@ -85,8 +85,8 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
     elif tile.window:
         if not _has_window(kernel, tile, schedule.vector_width):
             return "a window for a kernel that reads none"
-        if tile.turns:
-            return "a window beside columns that are turned"
+        if tile.makes:
+            return "a window beside columns that tiles make"
     elif not can_tile(kernel):
         return "register tiles for a kernel that is no contraction"
     if (schedule.vector_axis, schedule.block, schedule.inner, schedule.sweep, schedule.order) != (None, 1, (), 0, ()):

@@ -79,7 +79,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
     for each in several:
         tile = None if each is None else each.tile
         seen = None if tile is None or not tile.window else any_window(kernel, tile.block_m)
-        contraction = find(kernel) if seen is None else seen.contraction
+        contraction = find(kernel, integers=True) if seen is None else seen.contraction
         if each is None or tile is None or contraction is None:
             continue
         columns_per_tile = tile.vectors * each.vector_width
@@ -90,7 +90,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
 
 def _of_few_rows(kernel: Kernel, found: Schedule, machine: Machine) -> Schedule | None:
     """The schedule of few rows, if the columns lay in the order of tiles."""
-    contraction, tile = find(kernel), found.tile
+    contraction, tile = find(kernel, integers=True), found.tile
     if contraction is None or tile is None or not _few_rows(contraction, machine):
         return None
     return replace(found, tile=replace(tile, vectors=_long_run(contraction, found.vector_width, machine)))
@@ -212,7 +212,7 @@ def _across(kernel: Kernel, machine: Machine) -> Schedule | None:
 
 
 def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
-    contraction = find(kernel)
+    contraction = find(kernel, integers=True)
     if contraction is None or not can_tile(kernel):
         return None
     _, rows, columns, terms = contraction.extents
@@ -227,8 +227,9 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n, machine.tile_terms)
-    packs, turned = _packs(contraction, tile, width, machine), turns(contraction, width, machine)
-    tile = replace(tile, packs=packs, rows_in_place=in_place, turns=turned)
+    lies = contraction.in_place(vectors * width) is not None
+    makes = not lies and _few_rows(contraction, machine) and contraction.makes(width)
+    tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place, makes=makes)
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
     return Schedule(None, width, 1, tile)
@@ -258,20 +259,21 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
 
 
 def _vectors(contraction: Contraction, width: int, machine: Machine) -> int:
-    """Vectors of a register tile: of few rows a long run of columns that are read where they lie; of one row at least
-    as many as keep a core busy, but where tiles turn them."""
+    """Vectors of a register tile: of few rows a long run of columns that are read where they lie, or computed; of one
+    row at least as many as keep a core busy, but where tiles turn them."""
     _, rows, columns, _ = contraction.extents
     most = -(-columns // width)
-    if not _few_rows(contraction, machine) or turns(contraction, width, machine):
+    if not _few_rows(contraction, machine) or contraction.turns(width):
         return min(machine.tile_vectors, most)
     long = _long_run(contraction, width, machine)
-    if contraction.in_place(long * width) is not None:
+    if contraction.in_place(long * width) is not None or contraction.makes(width):
         return long
     return min(machine.tile_vectors if rows > 1 else BUSY, most)
 
 
 def _few_rows(contraction: Contraction, machine: Machine) -> bool:
-    """Whether reading the columns, or turning them, takes longer than multiplying with them."""
+    """Whether reading the columns, or making them, takes longer than multiplying with them: then it need not be done
+    more than once, and packing them is one store and one load too many."""
     return contraction.extents[1] <= machine.tile_rows // 2
 
 
@@ -289,12 +291,6 @@ def _long_run(contraction: Contraction, width: int, machine: Machine) -> int:
         return long * sum(-(-tiles // threads) * threads for threads in SHARES), -long
 
     return min((min(long, vectors) for long in range(least, most + 1)), key=cost)
-
-
-def turns(contraction: Contraction, width: int, machine: Machine) -> bool:
-    """Whether tiles had better turn the columns' terms themselves: few rows are multiplied in the time that a copy of
-    the columns takes."""
-    return _few_rows(contraction, machine) and contraction.turns(width)
 
 
 def _wider(tile_rows: int, vectors: int, columns: int, width: int, machine: Machine) -> tuple[int, int]:

@@ -41,7 +41,7 @@ Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
 
 def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    """Rows read through a window, packed or in place, columns packed, in place or turned; where both are in place, rows
+    """Rows read through a window, packed or in place, columns packed, in place or made; where both are in place, rows
     as items; vectors along something else; no tiles for a small contraction."""
     tile = schedule.tile
     if tile is None:
@@ -53,8 +53,8 @@ def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Sc
         columns_in_place = contraction.in_place(tile.vectors * schedule.vector_width) is not None
         if columns_in_place:
             yield replace(schedule, tile=replace(tile, packs=not tile.packs))
-        if found is None and contraction.turns(schedule.vector_width):
-            yield replace(schedule, tile=replace(tile, turns=not tile.turns))
+        if found is None and contraction.makes(schedule.vector_width):
+            yield replace(schedule, tile=replace(tile, makes=not tile.makes))
         if rows_in_place is not None:
             yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
             if columns_in_place and found is None:
@@ -81,7 +81,7 @@ def _tiles(kernel: Kernel, tile: ContractionTile) -> tuple[Contraction, int]:
     found = any_window(kernel, tile.block_m) if tile.window else None
     if found is not None:
         return found.contraction, found.rows_per_unit
-    contraction = find(kernel)
+    contraction = find(kernel, integers=True)
     assert contraction is not None, "tiles of a contraction"
     return contraction, tile.rows
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from repro.ir import index as ix
-from repro.ir.expressions import Axis, Chain, Expr, Load, Reduce, topological
+from repro.ir.expressions import Apply, Axis, Chain, Expr, Load, Lookup, Rarely, Reduce, topological
 from repro.ir.loops import Kernel
 
+CHEAP = 8
+"""Operations for a term of a column, up to which tiles compute it beside the products."""
 TERMS_TURNED = 4
 """Terms of a column that are turned at a time, with those of as many columns as a vector has."""
+ANY_CHAIN = Chain(panel=512, panels_per_block=8)
+"""In which integers are added, whose sums have no order."""
 RUN = 64
 """Columns that are worth an item of their own: packing the rows anew for it costs little beside them."""
 
@@ -78,6 +82,17 @@ class Contraction:
         along_columns, along_terms = self.neighbours(1)
         return along_terms > along_columns and along_terms % TERMS_TURNED == 0
 
+    def makes(self, width: int) -> bool:
+        """Whether vectors of so many columns can be made in registers: turned, or computed along columns that lie side
+        by side in memory."""
+        if self.turns(width):
+            return True
+        inside = topological([self.terms[1]])
+        operations = sum(isinstance(e, Apply) for e in inside)
+        plain = operations <= CHEAP and not any(isinstance(e, Reduce | Lookup | Rarely) for e in inside)
+        along_columns, along_terms = self.neighbours(1)
+        return plain and self.absent_in is None and along_columns >= max(width, along_terms)
+
     @property
     def row_stride(self) -> int | None:
         """Elements between the rows' terms in memory, where those of a row lie side by side and rows at one distance:
@@ -126,17 +141,18 @@ def one_axis(offset: Expr, axes: Sequence[Axis], step: int) -> bool:
     return True
 
 
-def find(kernel: Kernel) -> Contraction | None:
-    """The kernel as a contraction, or None where it is not one that tiles can run."""
-    chains = [e for e in kernel.expressions if isinstance(e, Reduce) and isinstance(e.order, Chain)]
-    others = [e for e in kernel.expressions if isinstance(e, Reduce) and not isinstance(e.order, Chain)]
-    if len(chains) != 1 or others or not _in_one_place(kernel) or kernel.serial:
+def find(kernel: Kernel, integers: bool = False) -> Contraction | None:
+    """The kernel as a contraction, or None where it is not one that tiles can run; with `integers`, one of these too:
+    their sums have no order, so that of a chain is as good."""
+    reductions = [e for e in kernel.expressions if isinstance(e, Reduce)]
+    if len(reductions) != 1 or not _in_one_place(kernel) or kernel.serial:
         return None
-    reduce, store = chains[0], kernel.stores[0]
-    order = reduce.order
+    reduce, store = reductions[0], kernel.stores[0]
+    factors = _products(reduce) if integers else None
+    order = reduce.order if factors is None else ANY_CHAIN
     if not isinstance(order, Chain) or reduce in store.offset.children:
         return None
-    a, b = _sides(reduce, kernel)
+    a, b = _sides(reduce.terms if factors is None else factors, kernel)
     rows = tuple(axis for axis in kernel.axes if axis in a.free and axis not in b.free)
     columns = tuple(axis for axis in kernel.axes if axis in b.free and axis not in a.free)
     columns = columns[_apart(b, columns) :]
@@ -156,10 +172,18 @@ def _in_one_place(kernel: Kernel) -> bool:
     return len(offsets) == 1 and all(store.when is None for store in kernel.stores)
 
 
-def _sides(reduce: Reduce, kernel: Kernel) -> tuple[Expr, Expr]:
+def _products(reduce: Reduce) -> tuple[Expr, ...] | None:
+    """The factors of a sum of products of integers; None where it is something else."""
+    (term, *more), dtype = reduce.terms, reduce.dtype
+    whole = not dtype.is_float and dtype.bits >= 32 and reduce.combiner == "add" and reduce.present is None
+    product = whole and not more and isinstance(term, Apply) and term.op == "mul" and term.dtype is dtype
+    return term.children if product else None
+
+
+def _sides(factors: Sequence[Expr], kernel: Kernel) -> tuple[Expr, Expr]:
     """The operand of the rows and that of the columns: a product's order is free, and columns, which vectors run along,
     are those that the store writes side by side."""
-    a, b = reduce.terms
+    a, b = factors
     offset = kernel.stores[0].offset
     beside = [axis for axis in kernel.axes if axis.extent > 3 and ix.coefficient(offset, axis) == 1]
     if any(axis in a.free and axis not in b.free for axis in beside):

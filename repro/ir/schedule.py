@@ -21,8 +21,8 @@ class ContractionTile:
     With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
     it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
     unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together, or the
-    window lies there as it is. Columns whose terms lie side by side in memory are turned as they are packed; with
-    `turns`, each tile turns them in registers instead, and nothing is packed.
+    window lies there as it is. With `makes`, each tile makes what is not read in place of the columns in registers, and
+    nothing of them is packed: it computes terms, or turns those that lie side by side in memory.
     With `row_items`, where both are read in place, each row is a work item instead, and those that a thread has are one
     block, which is run a tile of columns after another.
 
@@ -41,7 +41,7 @@ class ContractionTile:
     packs: bool = False
     rows_in_place: bool = False
     row_items: bool = False
-    turns: bool = False
+    makes: bool = False
     lanes: str = COLUMNS
 
 
@@ -81,7 +81,7 @@ class Schedule:
             return head
         t = self.tile
         tail = " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place
-        tail += " items=rows" * t.row_items + " columns=turned" * t.turns
+        tail += " items=rows" * t.row_items + " columns=made" * t.makes
         if t.lanes != COLUMNS:
             tail += f" lanes={t.lanes}"
         return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{tail}"

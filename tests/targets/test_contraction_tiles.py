@@ -395,10 +395,10 @@ def test_few_columns_take_one_vector(machine, columns: int, width: int) -> None:
 @MACHINES
 @pytest.mark.parametrize("columns", [1024, 130, 24])
 def test_one_row_has_a_wide_tile(machine, columns: int) -> None:
-    """A wider one of columns that are read where they lie."""
+    """At least as many chains as keep a core busy, if there are columns for them."""
     kernel = matmul(1, columns, 600, batch=3)
     chosen = schedule(kernel, machine)
     assert chosen.tile is not None
-    most = machine.registers // 2 if columns == 1024 else 8
-    assert chosen.tile.vectors == min(most, -(-columns // chosen.vector_width))
+    least = min(8, -(-columns // chosen.vector_width))
+    assert least <= chosen.tile.vectors <= machine.registers // 2
     check(kernel, machine)

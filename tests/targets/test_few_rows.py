@@ -30,10 +30,9 @@ def test_columns_whose_terms_lie_side_by_side_are_turned_in_registers(
     """Whole tiles of columns or not; of several panels only whole ones."""
     kernel = matmul(rows, columns, terms, batch=2, right=True, bias=True)
     chosen = schedule(kernel, machine)
-    assert chosen.tile is not None and chosen.tile.turns
+    assert chosen.tile is not None and chosen.tile.makes
     shape = shape_of(kernel, chosen)
-    assert shape.turned == (terms <= 512 or shape.whole_tiles)
-    assert shape.areas[1] == 0 or not shape.turned, "nothing is packed"
+    assert shape.made and shape.areas[1] == 0, "nothing is packed"
     check(kernel, machine, chosen)
 
 
@@ -42,7 +41,7 @@ def test_columns_whose_terms_lie_side_by_side_are_turned_in_registers(
 @pytest.mark.parametrize("left", [False, True])
 def test_turned_columns_beside_rows_as_they_lie(machine: Machine, dtype: DType, left: bool) -> None:
     kernel = matmul(3, 96, 72, left=left, right=True, dtype=dtype)
-    check(kernel, machine, Schedule(None, machine.lanes(dtype.bits), 1, ContractionTile(3, 2, 3, 96, turns=True)))
+    check(kernel, machine, Schedule(None, machine.lanes(dtype.bits), 1, ContractionTile(3, 2, 3, 96, makes=True)))
 
 
 @given(data=st.data())
@@ -54,7 +53,7 @@ def test_turned_columns_in_any_tiles(data: st.DataObject) -> None:
     kernel = matmul(rows, columns, data.draw(st.sampled_from([4 * runs, runs, 512 + 4 * runs])), right=True, bias=True)
     tile_rows, vectors = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 3))
     blocks = data.draw(sizes), data.draw(sizes)
-    tile = ContractionTile(tile_rows, vectors, *blocks, rows_in_place=data.draw(st.booleans()), turns=True)
+    tile = ContractionTile(tile_rows, vectors, *blocks, rows_in_place=data.draw(st.booleans()), makes=True)
     check(kernel, data.draw(st.sampled_from(HERE)), Schedule(None, data.draw(st.sampled_from([2, 4, 8, 16])), 1, tile))
 
 
@@ -63,18 +62,18 @@ def test_many_rows_and_odd_terms_are_not_turned(machine: Machine) -> None:
     few = machine.tile_rows // 2
     for rows, terms, right in ((few, 64, False), (few + 1, 64, True), (few, 63, True)):
         chosen = schedule(matmul(rows, 128, terms, right=right), machine).tile
-        assert chosen is not None and not chosen.turns
+        assert chosen is not None and not chosen.makes
     chosen = schedule(matmul(few, 128, 64, right=True), machine)
-    assert chosen.tile is not None and chosen.tile.turns
+    assert chosen.tile is not None and chosen.tile.makes
     assert parse_schedule(chosen.text) == chosen
 
 
 def test_tuning_tries_both_and_a_window_has_neither() -> None:
     kernel = matmul(2, 128, 64, right=True)
     chosen = schedule(kernel, X86_64_V4)
-    tried = {each.tile.turns for each in variants("packing", kernel, X86_64_V4, chosen) if each.tile is not None}
+    tried = {each.tile.makes for each in variants("packing", kernel, X86_64_V4, chosen) if each.tile is not None}
     assert False in tried
-    windowed = ContractionTile(4, 2, 8, 64, window=True, turns=True)
+    windowed = ContractionTile(4, 2, 8, 64, window=True, makes=True)
     assert refusal(kernel, Schedule(None, 8, 1, windowed)) is not None
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from repro.ir.contraction import TERMS_TURNED
 from repro.ir.expressions import Load
+from repro.ir.types import I64
 from repro.targets.llvm import scalars
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.packing import Packing, turned
@@ -40,6 +41,8 @@ Asking = Callable[[Val], None]
 """Asks for what will be wanted with a row of a tile, given its number."""
 Using = Callable[[list[Val]], Sequence[Val]]
 """Does what is done with the sums of a tile; returns nothing."""
+Making = Callable[[int, Val], list[Val]]
+"""Makes some terms, from one on, of a vector of a tile's columns, given its number."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class Chains(Packing):
             )
 
         packed = Side(a, *shape.row_strides)
-        if shape.turned:
-            return then(self._turned_sums(packed, column, rows, start, size))
+        if shape.made:
+            return self._made(packed, column, rows, start, size, then)
         if not shape.rows_in_memory:
             return by_columns(packed)
         place, later = self.in_place(0, row, start), not shape.many_rows and shape.panels > 1
@@ -124,29 +127,76 @@ class Chains(Packing):
 
         return f.loop(integer(0), integer(rows), 1, zeros, of_row)
 
-    def _turned_sums(self, a: Side, column: Val, rows: int, start: Val, size: Val) -> list[Val]:
-        """The sums of a panel whose columns lie with their terms side by side: some of each are turned in registers."""
-        f, width, terms = self.f, self.shape.width, self.reduce.axes
-        scopes = [self.at_line(1, f.add(column, integer(place))) for place in range(self.shape.columns_per_tile)]
+    def _made(self, a: Side, column: Val, rows: int, start: Val, size: Val, then: Using) -> Sequence[Val]:
+        """The same where the columns' terms are made in registers; those behind the last column are never used."""
+        f, per_tile = self.f, self.shape.columns_per_tile
+
+        def sums(ends: bool) -> Sequence[Val]:
+            return then(self._made_sums(a, column, rows, start, size, ends))
+
+        if self.shape.whole_tiles:
+            return sums(False)
+        whole = scalars.compare(f, "le", f.add(column, integer(per_tile)), self.columns)
+        return f.either(whole, lambda: sums(False), lambda: sums(True))
+
+    def _made_sums(self, a: Side, column: Val, rows: int, start: Val, size: Val, ends: bool) -> list[Val]:
+        """Of a tile in which the columns end, or of another."""
+        f, width, vectors = self.f, self.shape.width, self.tile.vectors
+        turns = self.contraction.turns(width)
+        make = (self._turning if turns else self._computing)(column, start, ends)
+
+        def some(at: Val, acc: list[Val]) -> Sequence[Val]:
+            longer = list(acc)
+            for vector in range(vectors):
+                for (number, value), row in itertools.product(enumerate(make(vector, at)), range(rows)):
+                    place = f.add(f.scaled(f.add(at, integer(number)), a.terms), integer(row * a.apart))
+                    total = row * vectors + vector
+                    left = f.splat(self.read(a.first, place, 1), width)
+                    longer[total] = scalars.fma(f, left, value, longer[total])
+            return longer
+
+        zeros = [scalars.constant(f, self.dtype, 0, width)] * (rows * vectors)
+        return f.loop(integer(0), size, TERMS_TURNED if turns else 1, zeros, some)
+
+    def _turning(self, column: Val, start: Val, ends: bool) -> Making:
+        """Of columns whose terms lie side by side: some of each, turned. The last one stands for those behind it."""
+        f, width = self.f, self.shape.width
+        columns = [f.add(column, integer(place)) for place in range(self.shape.columns_per_tile)]
+        if ends:
+            last = f.let(f"sub i64 {self.columns.text}, 1", I64)
+            columns = [self.least(each, last) for each in columns]
+        scopes = [self.at_line(1, each) for each in columns]
         for scope in scopes:
             self.body.hoist(self.reduce.children, scope)
 
         def of_column(scope: Scope, at: Val) -> Val:
-            lanes = self.body.lane_scope(scope, terms, f.add(start, at), TERMS_TURNED, None, aligned=True)
+            axes, term = self.reduce.axes, f.add(start, at)
+            lanes = self.body.lane_scope(scope, axes, term, TERMS_TURNED, None, aligned=True)
             return self.body.value(self.contraction.terms[1], lanes)
 
-        def some(at: Val, acc: list[Val]) -> Sequence[Val]:
-            longer = list(acc)
-            for v in range(self.tile.vectors):
-                columns = turned(f, [of_column(scope, at) for scope in scopes[v * width : (v + 1) * width]])
-                for (number, value), row in itertools.product(enumerate(columns), range(rows)):
-                    place = f.add(f.scaled(f.add(at, integer(number)), a.terms), integer(row * a.apart))
-                    sum_ = row * self.tile.vectors + v
-                    longer[sum_] = scalars.fma(f, f.splat(self.read(a.first, place, 1), width), value, longer[sum_])
-            return longer
+        return lambda vector, at: turned(f, [of_column(s, at) for s in scopes[vector * width : (vector + 1) * width]])
 
-        zeros = [scalars.constant(f, self.dtype, 0, width)] * (rows * self.tile.vectors)
-        return f.loop(integer(0), size, TERMS_TURNED, zeros, some)
+    def _computing(self, column: Val, start: Val, ends: bool) -> Making:
+        """Along the columns, a term after another; what lies behind the last one is not read."""
+        f, width = self.f, self.shape.width
+
+        def scope(place: int) -> Scope:
+            first, mask = f.add(column, integer(place)), None
+            if ends:
+                mask = scalars.compare(
+                    f, "lt", f.add(f.splat(first, width), f.lanes(width)), f.splat(self.columns, width)
+                )
+            found = self.lanes_of_lines(1, first, mask)
+            self.body.hoist(self.reduce.children, found)
+            return found
+
+        scopes = [scope(place) for place in range(0, self.shape.columns_per_tile, width)]
+
+        def term(vector: int, at: Val) -> list[Val]:
+            inside = self.at_term(scopes[vector], f.add(start, at))
+            return [f.splat(self.body.value(self.contraction.terms[1], inside), width)]
+
+        return term
 
     def _step(self, a: Side, b: Side, at: Val, acc: list[Val], rows: int) -> list[Val]:
         """One term of the chain for the whole register tile."""

@@ -55,7 +55,7 @@ class Item(Outputs):
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
-            packed = shape.direct or shape.turned or shape.copies_columns
+            packed = shape.direct or shape.made or shape.copies_columns
             found = state[0] if packed else self.pack_columns(start, size, state[0])
             return [self.tiles(number, start, size, found)]
 
@@ -133,8 +133,6 @@ class Item(Outputs):
         parts, following = self.shape.padded_columns // per_tile, self.f.add(row, integer(self.tile.rows))
 
         def tile(column: Val, _: list[Val]) -> Sequence[Val]:
-            if self.shape.turned and not self.shape.whole_tiles:
-                column = self.least(column, self.f.let(f"sub i64 {self.columns.text}, {per_tile}", I64))
             self.fetch_rows(following, self.quotient(column, per_tile), parts, start, size)
             return self.one_tile(a, row, column, self.columns_at(column, start), rows, panel, start, size)
 

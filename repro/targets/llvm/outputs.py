@@ -69,7 +69,7 @@ class Outputs(Chains):
         shape, several = self.shape, self.tile.block_n > self.shape.columns_per_tile
         narrow = all(e.dtype.bits <= self.dtype.bits for e in self.behind)
         light = narrow and self.takes_at_most(SEVERAL) and self.contraction.absent_in is None
-        return light and several and not (self.at_once or shape.row_items or shape.turned)
+        return light and several and not (self.at_once or shape.row_items or shape.made)
 
     @cached_property
     def at_a_time(self) -> int:

@@ -80,6 +80,9 @@ def all_lanes(f: Function, condition: Val) -> Val:
 
 
 def fma(f: Function, a: Val, b: Val, c: Val) -> Val:
+    """a b + c, of floats rounded once."""
+    if not a.dtype.is_float:
+        return binary(f, "add", binary(f, "mul", a, b), c)
     return intrinsic(f, "fma", a, b, c)
 
 

@@ -82,13 +82,10 @@ class Shape:
         return self.columns_apart is not None
 
     @cached_property
-    def turned(self) -> bool:
-        """Whether tiles turn their columns' terms in registers. Where columns are no whole tiles, the last one reaches
-        back over its neighbour, so that each column's place in it is known."""
-        if not self.tile.turns or self.window is not None or self.direct or not self.contraction.turns(self.width):
-            return False
-        last = self.contraction.extents[2] % self.tile.block_n or self.tile.block_n
-        return self.whole_tiles or (self.panels == 1 and last >= self.columns_per_tile)
+    def made(self) -> bool:
+        """Whether tiles make their columns' terms in registers."""
+        wanted = self.tile.makes and self.window is None and not self.direct
+        return wanted and self.contraction.makes(self.width)
 
     @property
     def whole_tiles(self) -> bool:
@@ -104,7 +101,7 @@ class Shape:
     def rows_in_memory(self) -> int:
         """Elements between the rows' terms where those of a term lie side by side, so that the first tile that reads
         them may pack them; 0 where they do not."""
-        if self.window is not None or self.turned or not self.rows_beside:
+        if self.window is not None or self.made or not self.rows_beside:
             return 0
         return self.contraction.rows_side_by_side or 0
 
@@ -202,7 +199,7 @@ class Shape:
             kept = self.tile.block_m + self.width
         totals = kept * self.padded_columns
         packed_b = (
-            0 if self.direct or self.turned else self.padded_columns * self.panel + self.width * self.columns_per_tile
+            0 if self.direct or self.made else self.padded_columns * self.panel + self.width * self.columns_per_tile
         )
         return packed_a, packed_b, totals, totals * self.nested
 
@@ -427,7 +424,7 @@ def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
     if tile.lanes == GROUPS:
         return _group_shape(kernel, schedule, tile)
     found = any_window(kernel, tile.block_m) if tile.window else None
-    contraction = find(kernel) if found is None else found.contraction
+    contraction = find(kernel, integers=True) if found is None else found.contraction
     if contraction is None or (tile.window and found is None):
         raise InternalError(f"a tile that the kernel has not: {schedule.text}")
     _, rows, columns, _ = contraction.extents
