@@ -68,6 +68,20 @@ def test_integers_wrap_alike_in_any_order(
     check(kernel, machine, arrays=drawn(kernel))
 
 
+@MACHINES
+@pytest.mark.parametrize("dtype", [I32, I64], ids=lambda each: each.name)
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_integers_whose_columns_lie_turned(machine: Machine, dtype: DType, rows: int) -> None:
+    i, j, q = ix.axis(0, rows), ix.axis(1, 70), ix.axis(2, 72)
+    a, b = load(dtype, 0, ix.linear((i, q), (rows, 72))), load(dtype, 1, ix.linear((j, q), (70, 72)))
+    value = reduce("add", Exact(), [q], [apply("mul", a, b)])
+    buffers = tuple(BufferParameter(dtype, size, size == rows * 70) for size in (rows * 72, 70 * 72, rows * 70))
+    kernel = Kernel(buffers, (), (i, j), 0, (Store(2, ix.linear((i, j), (rows, 70)), value),))
+    chosen = schedule(kernel, machine)
+    assert chosen.tile is not None and chosen.tile.makes == (rows <= machine.tile_rows // 2)
+    check(kernel, machine, chosen, drawn(kernel))
+
+
 def test_sums_of_other_integers_are_no_contractions() -> None:
     """Of sums, of narrow integers, of maxima."""
     i, q = ix.axis(0, 40), ix.axis(1, 40)
