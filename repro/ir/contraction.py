@@ -74,13 +74,13 @@ class Contraction:
         return not rest.free & {*self.columns, *self.reduce.axes}
 
     def turns(self, width: int) -> bool:
-        """Whether a column's terms lie side by side where it lies, and vectors of so many columns can be made of them
-        in registers."""
-        term = self.terms[1]
+        """Whether a column's terms lie side by side where it lies, in runs that panels do not cut, and vectors of so
+        many columns can be made of them in registers."""
+        term, panel = self.terms[1], min(self.chain.panel, self.extents[3])
         if not isinstance(term, Load) or term.when is not None or self.absent_in is not None or width < TERMS_TURNED:
             return False
         along_columns, along_terms = self.neighbours(1)
-        return along_terms > along_columns and along_terms % TERMS_TURNED == 0
+        return along_terms > along_columns and not (along_terms % TERMS_TURNED or panel % TERMS_TURNED)
 
     def makes(self, width: int) -> bool:
         """Whether vectors of so many columns can be made in registers: turned, or computed along columns that lie side

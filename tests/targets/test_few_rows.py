@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from passes.legality import refusal
 from passes.schedule import schedule, tile_orders
 from passes.variants import variants
+from repro.ir.contraction import find
+from repro.ir.expressions import Chain
 from repro.ir.parse_program import parse_schedule
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import F32, F64, DType
@@ -66,6 +70,14 @@ def test_many_rows_and_odd_terms_are_not_turned(machine: Machine) -> None:
     chosen = schedule(matmul(few, 128, 64, right=True), machine)
     assert chosen.tile is not None and chosen.tile.makes
     assert parse_schedule(chosen.text) == chosen
+
+
+def test_runs_of_terms_that_panels_cut_are_not_turned() -> None:
+    """A panel of 6 begins in the middle of four terms; one of all terms does not."""
+    found = find(matmul(2, 32, 40, right=True))
+    assert found is not None
+    turned = {panel: replace(found, chain=Chain(panel, 8)).turns(8) for panel in (6, 8, 40, 512, 70)}
+    assert turned == {6: False, 8: True, 40: True, 512: True, 70: True}
 
 
 def test_tuning_tries_both_and_a_window_has_neither() -> None:
