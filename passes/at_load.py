@@ -38,7 +38,7 @@ def at_load(program: Program, tile_orders: TileOrders) -> Program:
     return _laid_out(prepared(program), tile_orders)
 
 
-def _constants(program: Program) -> frozenset[int]:
+def constant_buffers(program: Program) -> frozenset[int]:
     """The buffers that hold the same in every run."""
     return frozenset(
         number
@@ -53,7 +53,7 @@ def _constants(program: Program) -> frozenset[int]:
 def prepared(program: Program) -> Program:
     """The calls that read constants alone moved out of the run. Before other passes too, lest these run them in blocks
     of rows, as values that a run leaves itself."""
-    constants, buffers = set(_constants(program)), list(program.buffers)
+    constants, buffers = set(constant_buffers(program)), list(program.buffers)
     once, steps = list(program.once), list[Step]()
     writes = [buffer for step in walk(program.steps) for buffer, writes in _itself(program, step) if writes]
     for step in program.steps:
@@ -109,7 +109,7 @@ class _Layout:
 
 
 def _laid_out(program: Program, tile_orders: TileOrders) -> Program:
-    constants = _constants(program)
+    constants = constant_buffers(program)
     layouts = [
         _layout(kernel, tile_orders, operands)
         for kernel, operands in zip(program.kernels, _given(program, constants), strict=True)

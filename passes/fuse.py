@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from passes.made_again import made_again
+from passes.made_again import in_other_shape, made_again
 from passes.nodes import (
     Users,
     by_element,
@@ -38,6 +38,11 @@ DIVISIONS = 2
 """Readers that may each divide again rather than read what one division stored."""
 LARGEST_REGION = 24
 """Elementwise ops among which what reads a value is followed to where it meets again."""
+WIDENING = frozenset({"convert", "sub"})
+"""Ops that make of an integer a wider one less a number."""
+MOST_WIDENING = 2
+FEW_NUMBERS = 16
+"""Of so many times the elements: numbers that are read again and again."""
 FEW_TERMS = 4
 """Of sums that are terms of others."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
@@ -254,6 +259,39 @@ def _goes_on(value: Value, users: Users) -> bool:
     return len(behind) == 1 and not moves(behind[0]) and continues(behind[0], value)
 
 
+def _widens(value: Value, users: Users) -> bool:
+    """Whether what would be stored in its place is an integer of a wider type, made of it by few cheap instructions:
+    what reads that can as well make it again (quantized values less their zero point)."""
+    found, most = value, MOST_WIDENING
+    while most and _goes_on(found, users):
+        (behind,) = users[found]
+        if behind.op not in WIDENING:
+            return False
+        found, most = behind.results[0], most - 1
+    return not (found.dtype.is_float or _goes_on(found, users)) and found.dtype.bits > value.dtype.bits > 1
+
+
+def _is_widened(value: Value, stored: set[Value]) -> bool:
+    """Whether a value is made so of one that lies in memory."""
+    found, most = value, MOST_WIDENING
+    while most and found.node.op in WIDENING and not found.dtype.is_float:
+        operands = found.node.operands
+        wide = [each for each in operands if len(operands) == 1 or not _is_small(each, found)]
+        if len(wide) != 1:
+            return False
+        found, most = wide[0], most - 1
+        if in_other_shape(found) in stored or not in_other_shape(found).node.operands:
+            return not found.dtype.is_float and 1 < found.dtype.bits < value.dtype.bits
+    return False
+
+
+def _is_small(operand: Value, value: Value) -> bool:
+    """Whether it is a number, or few of them under the shape of another: zero points."""
+    while is_view(operand.node):
+        operand = operand.node.operands[0]
+    return operand.type.elements == 1 or operand.type.elements * FEW_NUMBERS <= value.type.elements
+
+
 def _readers(value: Value, users: Users) -> int:
     """How many nodes read a value, those behind a view that grows counted each; picks compute their few elements."""
     total = 0
@@ -291,8 +329,10 @@ def _stored(
     readers = 0 if moves(node) or not node.operands else _readers(value, users)
     again = readers <= (DIVISIONS if op.expensive else readers) and made_again(node, users, stored)
     several = readers > 1 and not again
-    if not several and (readers > 1 or _goes_on(value, users)):
+    if not several and (readers > 1 or (_goes_on(value, users) and not _widens(value, users))):
         limit = LARGEST_EXPRESSION + 1
+    if value not in results and value not in stored and _is_widened(value, stored):
+        return set()
     if value in results or value in stored or several or weight[node] >= limit:
         return {value}
     return set()

@@ -134,10 +134,10 @@ def any_window(kernel: Kernel, most_rows: int) -> Window | None:
 
 def _contraction(kernel: Kernel) -> tuple[Kernel, Contraction | None]:
     """The kernel with its groups cut, and its contraction, if it has one that has outputs and terms."""
-    if len(kernel.stores) > 1 or find(kernel) is None:
+    if len(kernel.stores) > 1 or find(kernel, integers=True) is None:
         return kernel, None
     cut = ungrouped(kernel)
-    found = find(cut)
+    found = find(cut, integers=True)
     return cut, None if found is None or 0 in found.extents else found
 
 
@@ -191,13 +191,14 @@ def _turned(kernel: Kernel, found: Contraction, side: int) -> Contraction:
     columns = tuple(axis for axis in kernel.axes if axis in b.free and axis not in a.free)
     batch = tuple(axis for axis in kernel.axes if axis not in rows and axis not in columns)
     absent = None if found.absent_in is None else 0
-    return replace(found, terms=(a, b), batch=batch, rows=rows, columns=columns, absent_in=absent)
+    unsigned = None if found.unsigned is None else abs(found.unsigned - side)
+    return replace(found, terms=(a, b), batch=batch, rows=rows, columns=columns, absent_in=absent, unsigned=unsigned)
 
 
 def _of_part(kernel: Kernel, axis: Axis, inner: int, side: int, most_rows: int) -> Window | None:
     """The window of the kernel with the axis cut in two, the inner one of that extent."""
     again = cut(kernel, axis, inner)
-    found = find(again)
+    found = find(again, integers=True)
     return None if found is None else _of_side(again, found, side, most_rows)
 
 

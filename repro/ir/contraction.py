@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from repro.ir import byte_dot
 from repro.ir import index as ix
 from repro.ir.expressions import Apply, Axis, Chain, Expr, Load, Lookup, Rarely, Reduce, topological
 from repro.ir.loops import Kernel
@@ -15,8 +16,8 @@ CHEAP = 8
 """Operations for a term of a column, up to which tiles compute it beside the products."""
 TERMS_TURNED = 4
 """Terms of a column that are turned at a time, with those of as many columns as a vector has."""
-ANY_CHAIN = Chain(panel=512, panels_per_block=8)
-"""In which integers are added, whose sums have no order."""
+PANEL = 512
+"""Terms of a chain of integers, at most: their sums have no order, so it ends where loops over terms do."""
 RUN = 64
 """Columns that are worth an item of their own: packing the rows anew for it costs little beside them."""
 
@@ -24,7 +25,8 @@ RUN = 64
 @dataclass(frozen=True)
 class Contraction:
     """What a kernel contracts: its reduction, the terms that vary with rows and with columns, its axes by role, and
-    the operand (0: the rows', 1: the columns') that absent terms blank."""
+    the operand (0: the rows', 1: the columns') that absent terms blank; and the one whose terms are quads of unsigned
+    bytes, beside quads of signed ones in the other (None: terms are multiplied as they are)."""
 
     reduce: Reduce
     chain: Chain
@@ -33,6 +35,12 @@ class Contraction:
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     absent_in: int | None
+    unsigned: int | None = None
+
+    @property
+    def guards(self) -> bool:
+        """Whether a blank must not meet some terms: 0 times infinity is NaN."""
+        return self.absent_in is not None and self.reduce.dtype.is_float
 
     @cached_property
     def extents(self) -> tuple[int, int, int, int]:
@@ -149,7 +157,7 @@ def find(kernel: Kernel, integers: bool = False) -> Contraction | None:
         return None
     reduce, store = reductions[0], kernel.stores[0]
     factors = _products(reduce) if integers else None
-    order = reduce.order if factors is None else ANY_CHAIN
+    order = reduce.order if factors is None else _any_chain(reduce)
     if not isinstance(order, Chain) or reduce in store.offset.children:
         return None
     a, b = _sides(reduce.terms if factors is None else factors, kernel)
@@ -163,7 +171,9 @@ def find(kernel: Kernel, integers: bool = False) -> Contraction | None:
         if over & set(rows) and over & set(columns):
             return None
         absent = 0 if over & set(rows) else 1
-    return Contraction(reduce, order, (a, b), batch, rows, columns, absent)
+    quads = None if factors is None else byte_dot.factors(reduce.terms[0])
+    unsigned = None if quads is None else (a, b).index(quads[0])
+    return Contraction(reduce, order, (a, b), batch, rows, columns, absent, unsigned)
 
 
 def _in_one_place(kernel: Kernel) -> bool:
@@ -173,11 +183,21 @@ def _in_one_place(kernel: Kernel) -> bool:
 
 
 def _products(reduce: Reduce) -> tuple[Expr, ...] | None:
-    """The factors of a sum of products of integers; None where it is something else."""
+    """The factors of a sum of products of integers, or of byte dots; None where it is something else."""
     (term, *more), dtype = reduce.terms, reduce.dtype
-    whole = not dtype.is_float and dtype.bits >= 32 and reduce.combiner == "add" and reduce.present is None
-    product = whole and not more and isinstance(term, Apply) and term.op == "mul" and term.dtype is dtype
-    return term.children if product else None
+    if dtype.is_float or dtype.bits < 32 or reduce.combiner != "add" or more or not isinstance(term, Apply):
+        return None
+    return term.children if term.op == "mul" and term.dtype is dtype else byte_dot.factors(term)
+
+
+def _any_chain(reduce: Reduce) -> Chain:
+    """A chain whose panels hold as many of the last axes of the terms as they can."""
+    inside = 1
+    for axis in reversed(reduce.axes):
+        if inside * axis.extent > PANEL:
+            break
+        inside *= max(axis.extent, 1)
+    return Chain(PANEL // inside * inside, 8)
 
 
 def _sides(factors: Sequence[Expr], kernel: Kernel) -> tuple[Expr, Expr]:

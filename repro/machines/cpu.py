@@ -26,6 +26,7 @@ X86_64_V3 = Machine(
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
     converts_f16=True,
+    adds_pairs=True,
     streams=4,
 )
 X86_64_V4 = Machine(
@@ -43,6 +44,8 @@ X86_64_V4 = Machine(
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
     converts_f16=True,
+    adds_pairs=True,
+    beyond="avx512vnni",
     streams=4,
 )
 AARCH64 = Machine(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 STACK_BITS = 128
@@ -29,6 +29,9 @@ class Machine:
     LLVM's letter for any vector register.
     `converts_f16`: instructions convert between f16 and f32, rounded as rule 3 has it, whatever the mode of flushing.
     `ordered_extremes`: one instruction gives rule 5's maximum (NaN wins, -0 < +0).
+    `adds_pairs`, `adds_quads`: an instruction multiplies pairs of i16, or four bytes by four, and adds the products.
+    `beyond`: a feature that hosts may have beyond the machine's; code for which it matters is there with and without
+    it, and asks at run time ('': there is none).
     `streams`: pages that are read in turn, for hardware to fetch ahead in each, as fast as memory gives (1: one after
     another, asked for by instructions).
     """
@@ -52,6 +55,9 @@ class Machine:
     vector_constraint: str = "w"
     converts_f16: bool = False
     ordered_extremes: bool = False
+    adds_pairs: bool = False
+    adds_quads: bool = False
+    beyond: str = ""
     streams: int = 1
 
     @property
@@ -66,6 +72,11 @@ class Machine:
             f'nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
             f'"prefer-vector-width"="{self.vector_bits}" "min-legal-vector-width"="{self.vector_bits}"{realigned}'
         )
+
+    @property
+    def with_beyond(self) -> Machine:
+        """The machine with the feature that a host may have: VNNI, which adds quads."""
+        return replace(self, features=f"{self.features},+{self.beyond}", adds_quads=True, beyond="")
 
     @property
     def l1_set_bytes(self) -> int:

@@ -19,6 +19,7 @@ from repro.targets.cpu import Code
 from repro.targets.llvm.context import (
     BUFFERS,
     CONTEXT_BYTES,
+    FEATURES,
     ONCE,
     PROFILE,
     SCRATCH,
@@ -40,9 +41,11 @@ class CpuExecutable:
         threads: int,
         profile: Array | None = None,
         instructions: int | None = None,
+        features: int = 0,
     ) -> None:
         """`profile` is where the code of a profiled program counts its nanoseconds, u64 [calls + 1, threads];
-        `instructions` what a run comes to at most (ir/work.py), its scalar operations where that is not given."""
+        `instructions` what a run comes to at most (ir/work.py), its scalar operations where that is not given;
+        `features` what the host has beyond the machine that the code is for (targets/llvm/context.py)."""
         if threads < 1:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads
@@ -59,6 +62,7 @@ class CpuExecutable:
         for offset, value in ((BUFFERS, self.buffers.addresses.ctypes.data), (SCRATCH, self._scratch.ctypes.data)):
             self._context[offset : offset + 8].view(np.uint64)[0] = value
         self._context[SCRATCH_STRIDE : SCRATCH_STRIDE + 8].view(np.int64)[0] = stride
+        self._context[FEATURES : FEATURES + 8].view(np.int64)[0] = features
         self._profile = profile
         if profile is not None:
             self._context[PROFILE : PROFILE + 8].view(np.uint64)[0] = profile.ctypes.data

@@ -33,13 +33,21 @@ def single(kernel: Kernel) -> Program:
     return Program((kernel,), buffers, (), (step,), 0)
 
 
-def executable(program: Program, machine: Machine, schedules: Sequence[Schedule], threads: int = 1) -> CpuExecutable:
+def executable(
+    program: Program,
+    machine: Machine,
+    schedules: Sequence[Schedule],
+    threads: int = 1,
+    features: int | None = None,
+) -> CpuExecutable:
+    """A compiled program, told that the host has `features`: by default what it has (targets/cpu/host.py)."""
     objects = [
         compiled.compile_kernel(kernel.text, schedule, machine)
         for kernel, schedule in zip(program.kernels, schedules, strict=True)
     ]
     code = cpu.load([*objects, compiled.compile_program(program, schedules, machine)])
-    return CpuExecutable(program, code, cpu.scratch_bytes(program, schedules), threads)
+    told = cpu.features(machine) if features is None else features
+    return CpuExecutable(program, code, cpu.scratch_bytes(program, schedules), threads, features=told)
 
 
 def run_kernel(

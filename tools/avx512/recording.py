@@ -100,7 +100,7 @@ class Recorder:
             return tuple(objects) if foreign is machine else load(objects)
 
         class Twin(CpuExecutable):
-            def __init__(self, program: Program, code: Any, scratch: int, threads: int, *rest: Any) -> None:
+            def __init__(self, program: Program, code: Any, scratch: int, threads: int, *rest: Any, **more: Any) -> None:
                 self.objects, self.scratch, self.given = code, scratch, dict[int, bytes]()
                 if isinstance(code, tuple):
                     schedules = [schedule(kernel, instead) for kernel in program.kernels]

@@ -18,9 +18,9 @@ from repro.targets.cpu.code import (
     load,
     scratch_bytes,
 )
-from repro.targets.cpu.host import best_machine, runs_here
+from repro.targets.cpu.host import best_machine, features, runs_here
 
 __all__ = [
-    "Code", "CrewFunction", "best_machine", "compile_kernel", "compile_program", "crew_function", "load", "runs_here",
-    "scratch_bytes",
+    "Code", "CrewFunction", "best_machine", "compile_kernel", "compile_program", "crew_function", "features", "load",
+    "runs_here", "scratch_bytes",
 ]  # fmt: skip

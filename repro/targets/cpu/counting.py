@@ -17,7 +17,7 @@ from repro.ir.types import Array
 from repro.ir.work import program_instructions
 from repro.machines import Machine
 from repro.runtime.session import CpuExecutable
-from repro.targets.cpu import code
+from repro.targets.cpu import code, host
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class Counted:
             self._codes.append(code.Code((*each.kernel_objects, counting)))
             scratch = max(scratch, code.scratch_bytes(program, schedules))
             work = max(work, program_instructions(program, schedules))
-        self._executable = CpuExecutable(program, self._codes[0], scratch, threads, self._times, work)
+        self._executable = CpuExecutable(
+            program, self._codes[0], scratch, threads, self._times, work, host.features(machine)
+        )
         for position, value in enumerate(parameters):
             self._executable.bind_parameter(position, value)
         self._initial = [(position, parameters[position]) for position in sorted(program.written)]

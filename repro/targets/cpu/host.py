@@ -33,6 +33,11 @@ def runs_here(machine: Machine) -> str | None:
     return f"this CPU lacks {', '.join(missing)}" if missing else None
 
 
+def features(machine: Machine) -> int:
+    """What the host has beyond a machine, as programs are told (llvm/context.py)."""
+    return int(bool(machine.beyond and _features().get(machine.beyond)))
+
+
 def best_machine() -> Machine | None:
     """The widest machine that this host runs."""
     for machine in sorted(CPUS.values(), key=lambda m: -m.vector_bits):

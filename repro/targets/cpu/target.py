@@ -8,6 +8,7 @@ from functools import lru_cache
 from passes import legality
 from passes import variants as tuning
 from passes.at_load import at_load, prepared
+from passes.byte_products import byte_products
 from passes.channels_last import channels_last
 from passes.earlier import earlier
 from passes.fused_updates import fused_updates
@@ -51,7 +52,9 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
     """A compiled program in this process."""
     loaded = code.Code((*compiled.kernel_objects, compiled.program_object))
     work = program_instructions(compiled.program, [parse_schedule(text) for text in compiled.schedules])
-    executable = CpuExecutable(compiled.program, loaded, scratch_bytes(compiled), threads, instructions=work)
+    executable = CpuExecutable(
+        compiled.program, loaded, scratch_bytes(compiled), threads, None, work, host.features(machine_of(compiled))
+    )
     for position, value in enumerate(parameters):
         executable.bind_parameter(position, value)
     executable.prepare()
@@ -81,7 +84,8 @@ def _code_target(machine: Machine) -> CodeTarget:
 
     def shape(program: Program) -> Program:
         lanes = machine.lanes(32)
-        shaped = _shaped(prepared(program), limits, lanes)
+        of_quads = byte_products(program) if machine.adds_pairs else program
+        shaped = _shaped(prepared(of_quads), limits, lanes)
         return at_load(short_lines(shaped, lanes), lambda kernel: tile_orders(kernel, machine))
 
     def schedule_text(kernel: Kernel) -> str:

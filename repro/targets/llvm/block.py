@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from repro.ir.loops import Kernel
 from repro.ir.types import I64, DType
-from repro.targets.llvm import scalars
+from repro.targets.llvm import quads, scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer, vector
@@ -71,6 +71,13 @@ class Block:
 
     def write(self, area: str, offset: Val, value: Val) -> None:
         self.f.line(f"store {value.typed}, ptr {self.address(area, offset)}, align {self.dtype.bytes}")
+
+    def longer(self, left: Val, right: Val, total: Val, side: int = 0) -> Val:
+        """total + a term of one side (0: a row's) times one of the other."""
+        unsigned = self.contraction.unsigned
+        if unsigned is None:
+            return scalars.fma(self.f, left, right, total)
+        return quads.add_dot(self.f, self.body.machine, *((left, right) if unsigned == side else (right, left)), total)
 
     def at_line(self, side: int, line: Val) -> Scope:
         """The scope of one row (side 0) or column (side 1) of the item."""

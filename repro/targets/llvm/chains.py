@@ -152,7 +152,7 @@ class Chains(Packing):
                     place = f.add(f.scaled(f.add(at, integer(number)), a.terms), integer(row * a.apart))
                     total = row * vectors + vector
                     left = f.splat(self.read(a.first, place, 1), width)
-                    longer[total] = scalars.fma(f, left, value, longer[total])
+                    longer[total] = self.longer(left, value, longer[total])
             return longer
 
         zeros = [scalars.constant(f, self.dtype, 0, width)] * (rows * vectors)
@@ -217,7 +217,7 @@ class Chains(Packing):
         for row in range(rows):
             left = f.splat(self.read(a.first, f.add(first, integer(row * a.apart)), 1), width)
             for v in range(vectors):
-                longer.append(scalars.fma(f, left, columns[v], acc[row * vectors + v]))
+                longer.append(self.longer(left, columns[v], acc[row * vectors + v]))
         if a.copy is not None:  # last, when the columns' registers are free for it
             self._copy_rows(a, a.copy, at, rows)
         return longer

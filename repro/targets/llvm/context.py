@@ -10,12 +10,13 @@ from repro.targets.llvm.text import Function
 SYMBOL = "repro_program"
 
 STOP, ARRIVED, GENERATION, DECISION, PARKED, BUFFERS, SCRATCH, SCRATCH_STRIDE = 0, 64, 128, 132, 136, 192, 200, 208
-PROFILE, ONCE = 216, 224
+PROFILE, ONCE, FEATURES = 216, 224, 232
 CONTEXT_BYTES = 256
 """The context: i32 stop flag (set from outside), i32 threads arrived, i32 barrier generation, i32 whether
 this barrier decided to stop, i32 threads asleep, ptr to the table of buffer pointers, ptr to scratch memory,
 i64 bytes of it per thread; ptr to the times of a profiled program (see `program.emit`); i64 number of the call of
-`Program.once` to make, from 1 on, or 0 for a run. Zero everywhere before a run but for the last five. Of the scratch
+`Program.once` to make, from 1 on, or 0 for a run; i64 whose lowest bit says that the host has what its machine may lack
+(`Machine.beyond`). Zero everywhere before a run but for the last six. Of the scratch
 memory of each thread, the head is zero before the first run (`pieces.TAKEN_BYTES`)."""
 
 PARAMETERS = "ptr %context, i64 %thread, i64 %threads"

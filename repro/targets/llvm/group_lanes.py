@@ -275,7 +275,7 @@ class GroupItem(TurnedItem):
                 for n, tap in enumerate(away):
                     left = self.read(self.a, f.add(place, integer(tap)), lanes)
                     for c, value in enumerate(right):
-                        longer.append(scalars.fma(f, left, value, acc[n * len(columns) + c]))
+                        longer.append(self.longer(left, value, acc[n * len(columns) + c]))
                 return longer
 
             return f.loop(integer(0), integer(pixels), 1, acc, pixel)
@@ -332,7 +332,7 @@ class GroupItem(TurnedItem):
             self._exact_road(integer(0), self.rows)
             return ()
 
-        if self.contraction.absent_in is None:
+        if not self.contraction.guards:
             fast()
         else:
             f.either(finite, fast, exact)

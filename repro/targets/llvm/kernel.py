@@ -4,17 +4,21 @@
 
 A work item is one iteration of every outer axis, all of the inner ones, and a block of the vector axis; in
 a contraction it is a block of outputs. Items are independent, so threads take ranges of them.
+
+A kernel for which it matters whether the host has what its machine may lack (`Machine.beyond`) is there twice, and
+has one more argument, `i64 features`: the lowest bit says which one to run. Both give the same bits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from repro.ir.loops import Kernel
 from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
-from repro.ir.types import I64
+from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import beside, contraction, reductions, row_items
 from repro.targets.llvm.body import Body
@@ -59,8 +63,59 @@ def scratch_bytes(kernel: Kernel, schedule: Schedule) -> int:
     return kept_bytes(kernel) if schedule.tile is None else shape_of(kernel, schedule).scratch_bytes
 
 
+def asks(kernel: Kernel, schedule: Schedule, machine: Machine) -> bool:
+    """Whether a kernel asks which features the host has."""
+    return (
+        bool(machine.beyond)
+        and schedule.tile is not None
+        and shape_of(kernel, schedule).contraction.unsigned is not None
+    )
+
+
 def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     """The LLVM module (text) of a kernel under a schedule."""
+    name = symbol(kernel)
+    if not asks(kernel, schedule, machine):
+        return _module([_function(kernel, schedule, machine, name)], machine)
+    with_it = _function(kernel, schedule, machine.with_beyond, f"{name}_beyond", "internal")
+    without = _function(kernel, schedule, machine, f"{name}_plain", "internal")
+    return _module([with_it, without, _choice(kernel, machine, with_it.name, without.name)], machine)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function's name, its text, and what stands before and behind functions."""
+
+    name: str
+    text: str
+    before: Sequence[str] = ()
+    behind: Sequence[str] = ()
+
+
+def _module(functions: Sequence[_Function], machine: Machine) -> str:
+    before = dict.fromkeys(line for each in functions for line in each.before)
+    behind = dict.fromkeys(line for each in functions for line in each.behind)
+    return (
+        "\n".join([f'target triple = "{machine.triple}"', *before, *(each.text for each in functions), *behind]) + "\n"
+    )
+
+
+def _choice(kernel: Kernel, machine: Machine, with_it: str, without: str) -> _Function:
+    """The function that runs one of two."""
+    f, parameters = Function(), _parameters(kernel)
+    has = f.let("trunc i64 %features to i1", BOOL)
+    arguments = ", ".join(parameters)
+
+    def run(name: str) -> Sequence[Val]:
+        f.line(f"call void @{name}({arguments})")
+        return ()
+
+    f.either(has, lambda: run(with_it), lambda: run(without))
+    f.line("ret void")
+    return _Function(symbol(kernel), _definition(f, symbol(kernel), [*parameters, "i64 %features"], machine))
+
+
+def _function(kernel: Kernel, schedule: Schedule, machine: Machine, name: str, linkage: str = "") -> _Function:
     f = Function()
     if schedule.tile is not None:
         shape = shape_of(kernel, schedule)
@@ -73,16 +128,19 @@ def emit(kernel: Kernel, schedule: Schedule, machine: Machine) -> str:
     elif work_items(kernel, schedule):
         _emit_items(f, kernel, schedule, machine)
     f.line("ret void")
-    return module(f, kernel, machine)
+    text = _definition(f, name, _parameters(kernel), machine, linkage)
+    return _Function(name, text, tuple(f.declared), tuple(f.metadata))
 
 
-def module(f: Function, kernel: Kernel, machine: Machine) -> str:
+def _parameters(kernel: Kernel) -> list[str]:
     buffers = [f"ptr noalias align 16 %b{number}" for number in range(len(kernel.buffers))]
     numbers = [f"i64 %s{number}" for number in range(len(kernel.scalars))]
-    parameters = ", ".join([*buffers, *numbers, "i64 %begin", "i64 %end", "ptr noalias %scratch"])
-    head = [f'target triple = "{machine.triple}"', *f.declared]
-    lines = [*head, f"define void @{symbol(kernel)}({parameters}) {machine.attributes} {{", "entry:"]
-    return "\n".join([*lines, *f.entry, *f.lines, "}", *f.metadata]) + "\n"
+    return [*buffers, *numbers, "i64 %begin", "i64 %end", "ptr noalias %scratch"]
+
+
+def _definition(f: Function, name: str, parameters: Sequence[str], machine: Machine, linkage: str = "") -> str:
+    head = f"define {linkage}{' ' if linkage else ''}void @{name}({', '.join(parameters)}) {machine.attributes} {{"
+    return "\n".join([head, "entry:", *f.entry, *f.lines, "}"])
 
 
 def _emit_items(f: Function, kernel: Kernel, schedule: Schedule, machine: Machine) -> None:

@@ -58,7 +58,7 @@ class Outputs(Chains):
     def at_once(self) -> bool:
         """Whether outputs are computed from a tile's registers, which spares its totals the way through memory: where
         tiles are whole, and the code short, which stands there for each of a tile's vectors."""
-        usual = self.contraction.absent_in is None and not self.shape.nested
+        usual = not self.contraction.guards and not self.shape.nested
         return self.takes_at_most(FEW) and self.shape.whole_tiles and usual
 
     @cached_property
@@ -68,7 +68,7 @@ class Outputs(Chains):
         in f64, would take the sums' registers."""
         shape, several = self.shape, self.tile.block_n > self.shape.columns_per_tile
         narrow = all(e.dtype.bits <= self.dtype.bits for e in self.behind)
-        light = narrow and self.takes_at_most(SEVERAL) and self.contraction.absent_in is None
+        light = narrow and self.takes_at_most(SEVERAL) and not self.contraction.guards
         return light and several and not (self.at_once or shape.row_items or shape.made)
 
     @cached_property
@@ -79,7 +79,7 @@ class Outputs(Chains):
 
     def stored(self, first: Val, count: Val, finite: Val) -> None:
         """The outputs of some of the item's rows."""
-        if self.contraction.absent_in is None:
+        if not self.contraction.guards:
             self.finish(first, count)
             return
 

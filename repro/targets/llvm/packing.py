@@ -109,7 +109,7 @@ class Packing(Block):
             keep = present if keep is None else scalars.binary(f, "and", keep, present)
         if keep is not None:
             value = scalars.select(f, keep, value, scalars.constant(f, self.dtype, 0, width))
-        if self.contraction.absent_in is None or self.contraction.absent_in == side:
+        if not self.contraction.guards or self.contraction.absent_in == side:
             return value, finite
         return value, scalars.binary(f, "and", finite, self._all_finite(value))
 

@@ -43,7 +43,7 @@ class PixelItem(PixelWindow):
         finite = self.panels()
         if not self.at_once:
             self._finish()
-        if self.contraction.absent_in is None:
+        if not self.contraction.guards:
             return
         exact = scalars.compare(self.f, "eq", finite, Val("false", BOOL))
         with self.f.rolled():
@@ -75,7 +75,7 @@ class PixelItem(PixelWindow):
     def _weights(self, start: Val, size: Val, finite: Val) -> Val:
         """Pack a panel's columns, where they are not read in place; whether a blank may meet them."""
         f, packed = self.f, self.sizes.in_place is None
-        if not packed and self.contraction.absent_in is None:
+        if not packed and not self.contraction.guards:
             return finite
 
         def column(number: Val, state: list[Val]) -> Sequence[Val]:
@@ -271,7 +271,7 @@ class PixelItem(PixelWindow):
                         weight = f.splat(one, self.shape.width)
                         first = (column * lines + line) * len(vectors)
                         for n, value in enumerate(read):
-                            longer[first + n] = scalars.fma(f, weight, value, longer[first + n])
+                            longer[first + n] = self.longer(weight, value, longer[first + n], side=1)
         return longer
 
     def _across(self, axis: Axis, number: int) -> int:

@@ -49,8 +49,8 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     f = Function()
     f.line(enter)
     addresses(f, program)
-    ends = _once(f, program, schedules)
-    steps = (Profiled if profile else Steps)(f, program, schedules)
+    ends = _once(f, program, schedules, machine)
+    steps = (Profiled if profile else Steps)(f, program, schedules, machine)
     steps.whole()
     finish(f, [*ends, f.block], "i32", f"store <16 x i64> zeroinitializer, ptr %own, align 64\n  {leave}")
     body = [f"define i32 @{SYMBOL}({PARAMETERS}) {machine.attributes} {{", "entry:", *f.entry, *f.lines, "}"]
@@ -60,7 +60,7 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     return "\n".join([*head, *parts, *body]) + "\n"
 
 
-def _once(f: Function, program: Program, schedules: Sequence[Schedule]) -> list[str]:
+def _once(f: Function, program: Program, schedules: Sequence[Schedule], machine: Machine) -> list[str]:
     """The calls that are made once, each if the context names it: the blocks in which they end."""
     if not program.once:
         return []
@@ -71,7 +71,7 @@ def _once(f: Function, program: Program, schedules: Sequence[Schedule]) -> list[
     f.line(f"switch i64 {number.text}, label %{run} [ {cases} ]")
     for call, place in zip(program.once, places, strict=True):
         f.label(place)
-        Steps(f, program, schedules).run([call], [])
+        Steps(f, program, schedules, machine).run([call], [])
         ends.append(f.block)
         f.line("br label %finish")
     f.label(run)

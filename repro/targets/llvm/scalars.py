@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from repro.errors import InternalError
-from repro.ir.types import BOOL, F32, F64, DType
+from repro.ir.types import BOOL, F32, F64, I32, DType
 from repro.targets.llvm.text import Function, Val, element, integer, literal, vector
 
 _ARITHMETIC = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
@@ -140,6 +140,8 @@ def convert(f: Function, a: Val, to: DType) -> Val:
         return compare(f, "ne", a, constant(f, source, 0, a.width))
     if source in floats and to in floats:
         instruction = "fpext" if to is F64 else "fptrunc"
+    elif source in floats and to.bits < 32 and a.width > 1:
+        return _narrowed(f, a, to)
     elif source in floats:
         name = f"llvm.fpto{'s' if to.is_signed else 'u'}i.sat.{suffix(to, a.width)}.{suffix(source, a.width)}"
         return f.call(name, (to, a.width), [a])
@@ -152,6 +154,19 @@ def convert(f: Function, a: Val, to: DType) -> Val:
     else:
         instruction = "sext" if source.is_signed else "zext"
     return f.let(f"{instruction} {a.typed} to {target}", to, a.width)
+
+
+def _narrowed(f: Function, a: Val, to: DType) -> Val:
+    """Vectors of floats to integers of less than 32 bits, saturated, NaN to 0: between bounds as floats, which LLVM
+    would do lane by lane."""
+    low, high = (-(1 << (to.bits - 1)), (1 << (to.bits - 1)) - 1) if to.is_signed else (0, (1 << to.bits) - 1)
+    least, most = (f.splat(convert(f, integer(end, I32), a.dtype), a.width) for end in (low, high))
+    inside = select(f, compare(f, "gt", a, least), a, least)
+    inside = select(f, compare(f, "lt", inside, most), inside, most)
+    wide = f.let(f"fptosi {inside.typed} to {vector(element(I32), a.width)}", I32, a.width)
+    if low:
+        wide = select(f, compare(f, "eq", a, a), wide, constant(f, I32, 0, a.width))
+    return convert(f, wide, to)
 
 
 def bitcast(f: Function, a: Val, to: DType) -> Val:

@@ -12,7 +12,7 @@ from repro.ir.work import operations
 from repro.machines import Machine
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import pieces
-from repro.targets.llvm.context import GENERATION, PARAMETERS, PROFILE, STOP, addresses, field
+from repro.targets.llvm.context import FEATURES, GENERATION, PARAMETERS, PROFILE, STOP, addresses, field
 from repro.targets.llvm.meetings import Meetings, Place
 from repro.targets.llvm.text import Function, Val, integer
 
@@ -52,8 +52,8 @@ class Part:
 
 
 class Steps:
-    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
-        self.f, self.program, self.schedules = f, program, schedules
+    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule], machine: Machine) -> None:
+        self.f, self.program, self.schedules, self.machine = f, program, schedules, machine
         self.committing = False
         """Whether the steps being written are those of a commit, which nobody can stop."""
         self.parts: list[Part] = []
@@ -245,11 +245,14 @@ class Steps:
         f, kernel = self.f, self.program.kernels[step.kernel]
         buffers = [f"ptr {self.buffer(number)}" for number in step.buffers]
         scalars = [counters[depth].typed for depth in step.scalars]
-        arguments = ", ".join([*buffers, *scalars, begin.typed, end.typed, "ptr %scratch"])
+        arguments = [*buffers, *scalars, begin.typed, end.typed, "ptr %scratch"]
+        types = ["ptr"] * len(buffers) + ["i64"] * (len(scalars) + 2) + ["ptr"]
+        if kernels.asks(kernel, self.schedules[step.kernel], self.machine):
+            arguments.append(f.let(f"load i64, ptr {field(f, FEATURES)}", I64).typed)
+            types.append("i64")
         name = kernels.symbol(kernel)
-        types = ", ".join(["ptr"] * len(buffers) + ["i64"] * (len(scalars) + 2) + ["ptr"])
-        f.declared[f"declare void @{name}({types})"] = None
-        f.line(f"call void @{name}({arguments})")
+        f.declared[f"declare void @{name}({', '.join(types)})"] = None
+        f.line(f"call void @{name}({', '.join(arguments)})")
 
     def _shares(self, items: int) -> tuple[Val, Val]:
         """Where this thread's share of the items begins and ends."""
@@ -313,8 +316,8 @@ class Steps:
 class Profiled(Steps):
     """The same steps with the time that each takes of its thread: what else the machine runs does not count."""
 
-    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule]) -> None:
-        super().__init__(f, program, schedules)
+    def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule], machine: Machine) -> None:
+        super().__init__(f, program, schedules, machine)
         self.times: dict[Function, str] = {}
         """Where each function has the clock's answer."""
 

@@ -149,7 +149,7 @@ class WindowItem(TurnedItem):
 
     def emit(self) -> None:
         finite = self.panels()
-        if self.contraction.absent_in is not None and self.shape.direct:
+        if self.contraction.guards and self.shape.direct:
             f = self.f
             (finite,) = f.either(self._any_nan(), lambda: [self._finite_columns()], lambda: [finite], seldom=True)
         self.stored(integer(0), self.rows, finite)
@@ -368,7 +368,7 @@ class WindowItem(TurnedItem):
             if there[position]:
                 left = f.splat(self.read(window, f.add(at, integer(row.away)), 1), width)
                 for v in range(vectors):
-                    longer[position * vectors + v] = scalars.fma(f, left, columns[v], acc[position * vectors + v])
+                    longer[position * vectors + v] = self.longer(left, columns[v], acc[position * vectors + v])
         return longer
 
     def _crowded(self, rows: Sequence[Row]) -> bool:

@@ -1,0 +1,237 @@
+"""Integer contractions as byte dots: the same bits as the sums of products that they stand for, for every kind of zero
+point, padding, stride, group and shape, with the instruction that a host may have and without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from passes import pipeline
+from passes.byte_products import byte_products
+from passes.schedule import schedule
+from repro.frontend import import_model, load_model
+from repro.ir import index as ix
+from repro.ir.byte_dot import byte_dot, factors
+from repro.ir.contraction import find
+from repro.ir.expressions import Reduce, apply, const, load, topological
+from repro.ir.program import Program
+from repro.ir.types import I32, Array, to_storage
+from repro.machines import AARCH64, CPUS, X86_64_V4, Machine
+from repro.ops.record import evaluate
+from repro.targets import cpu, interpreter, registry
+from repro.targets.llvm import kernel as kernels
+from tests.targets import native
+
+KINDS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8}
+
+
+def model(op: str, inputs: Mapping[str, Array], fixed: Sequence[str], **attributes: Any) -> onnx.ModelProto:
+    """A model of one node; the inputs named in `fixed` are constants of it, all others are given to each run."""
+    free = [
+        helper.make_tensor_value_info(name, KINDS[array.dtype], array.shape)
+        for name, array in inputs.items()
+        if name not in fixed
+    ]
+    known = [numpy_helper.from_array(inputs[name], name) for name in fixed]
+    node = helper.make_node(op, list(inputs), ["y"], **attributes)
+    out = helper.make_tensor_value_info("y", TensorProto.INT32, None)
+    graph = helper.make_graph([node], "bytes", free, [out], known)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def quads(program: Program) -> int:
+    """How many contractions of quads a program has."""
+    found = [find(kernel, integers=True) for kernel in program.kernels]
+    return sum(each is not None and each.unsigned is not None for each in found)
+
+
+def check(proto: onnx.ModelProto, inputs: Mapping[str, Array], of_quads: int = 1) -> None:
+    """The reference's bytes on all machines of this host, with and without what it has beyond them; and in the
+    interpreter of kernels, which knows neither tiles nor instructions."""
+    imported = import_model(load_model(proto))
+    given = [to_storage(inputs[port.name], port.type.dtype) for port in imported.inputs]
+    wanted = [array.tobytes() for array in evaluate(imported.graph, given)]
+    program = pipeline.run(imported.graph).program
+    flat = [array.reshape(-1) for array in given]
+    made = byte_products(program)
+    assert quads(made) == of_quads
+    assert [array.tobytes() for array in interpreter.run(made, flat)][:1] == wanted[:1]
+    for machine in native.HERE:
+        shaped = registry.CODE_TARGETS[machine.name].shape(program)
+        assert quads(shaped) == (of_quads if machine.adds_pairs else 0)
+        schedules = [schedule(kernel, machine) for kernel in shaped.kernels]
+        for features in sorted({0, cpu.features(machine)}):
+            for threads in (1, 3):
+                runner = native.executable(shaped, machine, schedules, threads, features)
+                found = [array.tobytes() for array in runner.run(flat)]
+                runner.close()
+                assert found[:1] == wanted[:1], (machine.name, threads, features)
+
+
+def drawn(seed: int, shape: Sequence[int], dtype: Any, ends: bool = True) -> Array:
+    """Random bytes, many of them at the ends of their type."""
+    random, limits = np.random.default_rng(seed), np.iinfo(dtype)
+    found = random.integers(limits.min, limits.max, tuple(shape), dtype, endpoint=True)
+    if ends:
+        edge = random.choice(np.array([limits.min, limits.max], dtype), tuple(shape))
+        found = np.where(random.random(tuple(shape)) < 0.3, edge, found)
+    return found.astype(dtype)
+
+
+@pytest.mark.parametrize("kinds", ["ui", "uu", "ii", "iu"])
+@pytest.mark.parametrize("fixed", [("b", "zb"), ("b", "za", "zb"), (), ("a", "za")], ids=lambda names: "-".join(names))
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 48, 64), (17, 40, 67), (33, 20, 600)])
+def test_products_of_matrices(kinds: str, fixed: tuple[str, ...], m: int, n: int, k: int) -> None:
+    left, right = (np.uint8 if kind == "u" else np.int8 for kind in kinds)
+    inputs = {
+        "a": drawn(1, (m, k), left),
+        "b": drawn(2, (k, n), right),
+        "za": drawn(3, (), left),
+        "zb": drawn(4, (), right),
+    }
+    few = m == 1 and "b" not in fixed  # nothing is worth making quads of
+    check(model("MatMulInteger", inputs, fixed), inputs, of_quads=0 if few else 1)
+
+
+@pytest.mark.parametrize("zero", [-128, 0, 5, 127])
+def test_zero_points_at_the_ends(zero: int) -> None:
+    a, b = drawn(1, (9, 40), np.int8), drawn(2, (40, 24), np.int8)
+    inputs = {"a": a, "b": b, "za": np.array(zero, np.int8), "zb": np.array(0, np.int8)}
+    check(model("MatMulInteger", inputs, ("b", "za", "zb")), inputs)
+
+
+def test_zero_points_of_rows_and_columns() -> None:
+    inputs = {
+        "a": drawn(1, (13, 36), np.uint8),
+        "b": drawn(2, (36, 40), np.int8),
+        "za": drawn(3, (13,), np.uint8),
+        "zb": drawn(4, (40,), np.int8),
+    }
+    check(model("MatMulInteger", inputs, ("b", "zb")), inputs)
+
+
+def test_products_of_batches() -> None:
+    inputs = {
+        "a": drawn(1, (2, 3, 9, 20), np.uint8),
+        "b": drawn(2, (3, 20, 17), np.uint8),
+        "za": np.array(3, np.uint8),
+        "zb": np.array(130, np.uint8),
+    }
+    check(model("MatMulInteger", inputs, ("za", "zb")), inputs)
+
+
+@pytest.mark.parametrize("zero", [0, 131])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize(
+    ("shape", "weights", "attributes"),
+    [
+        ((2, 8, 9, 9), (20, 8, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 3, 17, 15), (16, 3, 7, 7), {"pads": [3, 3, 3, 3], "strides": [2, 2]}),
+        ((1, 16, 7, 7), (24, 16, 1, 1), {}),
+        ((1, 12, 8, 8), (12, 4, 3, 3), {"group": 3, "pads": [0, 1, 2, 0]}),
+        ((1, 8, 12), (5, 8, 4), {"dilations": [2], "pads": [3, 2]}),
+        ((2, 70, 6, 6), (33, 70, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ],
+    ids=["3x3", "7x7 stride", "1x1", "groups", "dilated line", "odd channels"],
+)
+def test_convolutions(zero: int, kind: Any, shape: Sequence[int], weights: Sequence[int], attributes: Any) -> None:
+    inputs = {
+        "x": drawn(1, shape, kind),
+        "w": drawn(2, weights, np.int8),
+        "zx": np.array(zero if kind is np.uint8 else zero - 128, kind),
+        "zw": np.array(0, np.int8),
+    }
+    check(model("ConvInteger", inputs, ("w", "zx", "zw"), **attributes), inputs)
+    check(model("ConvInteger", inputs, ("w", "zw"), **attributes), inputs)
+
+
+def test_weights_with_a_zero_point_of_each_channel() -> None:
+    inputs = {
+        "x": drawn(1, (1, 6, 8, 8), np.uint8),
+        "w": drawn(2, (18, 6, 3, 3), np.uint8),
+        "zx": np.array(9, np.uint8),
+        "zw": drawn(3, (18,), np.uint8),
+    }
+    check(model("ConvInteger", inputs, ("w", "zx", "zw"), pads=[1, 1, 1, 1]), inputs)
+
+
+def test_a_channel_a_group_has_no_quads() -> None:
+    inputs = {
+        "x": drawn(1, (1, 16, 9, 9), np.uint8),
+        "w": drawn(2, (16, 1, 3, 3), np.int8),
+        "zx": np.array(9, np.uint8),
+        "zw": np.array(0, np.int8),
+    }
+    check(model("ConvInteger", inputs, ("w", "zx", "zw"), pads=[1, 1, 1, 1], group=16), inputs, of_quads=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_random_convolutions(data: st.DataObject) -> None:
+    groups, inside, outside = (data.draw(st.integers(low, high)) for low, high in ((1, 3), (3, 18), (1, 40)))
+    sizes = [data.draw(st.integers(1, 9)) for _ in range(2)]
+    taps = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    pads = [data.draw(st.integers(0, 2)) for _ in range(4)]
+    strides = [data.draw(st.integers(1, 2)) for _ in range(2)]
+    if any(size + pads[at] + pads[at + 2] < tap for at, (size, tap) in enumerate(zip(sizes, taps, strict=True))):
+        return
+    left, right = (data.draw(st.sampled_from([np.uint8, np.int8])) for _ in range(2))
+    inputs = {
+        "x": drawn(data.draw(st.integers(0, 99)), (data.draw(st.integers(1, 2)), groups * inside, *sizes), left),
+        "w": drawn(data.draw(st.integers(0, 99)), (groups * outside, inside, *taps), right),
+        "zx": drawn(data.draw(st.integers(0, 99)), (), left),
+        "zw": drawn(data.draw(st.integers(0, 99)), data.draw(st.sampled_from([(), (groups * outside,)])), right),
+    }
+    fixed = ["w", "zw", *data.draw(st.sampled_from([["zx"], []]))]
+    proto = model("ConvInteger", inputs, fixed, pads=pads, strides=strides, group=groups)
+    imported = import_model(load_model(proto))
+    check(proto, inputs, of_quads=quads(byte_products(pipeline.run(imported.graph).program)))
+
+
+# ── the expression and its code ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_byte_dot_is_found_and_nothing_else_is() -> None:
+    axis = ix.axis(0, 8)
+    a, b = load(I32, 0, axis), load(I32, 1, axis)
+    assert factors(byte_dot(a, b)) == (a, b)
+    assert factors(byte_dot(a, a)) == (a, a)
+    for other in (a, apply("mul", a, b), apply("add", byte_dot(a, b), const(I32, 0)), apply("neg", byte_dot(a, b))):
+        assert factors(other) is None
+    first = byte_dot(a, b).children[0]
+    assert factors(apply("add", first, byte_dot(b, a).children[1])) is None
+
+
+def test_machines_without_pairs_have_none() -> None:
+    inputs = {"a": drawn(1, (9, 40), np.uint8), "b": drawn(2, (40, 24), np.int8)}
+    program = pipeline.run(import_model(load_model(model("MatMulInteger", inputs, ("b",)))).graph).program
+    assert quads(registry.CODE_TARGETS[AARCH64.name].shape(program)) == 0
+    assert quads(registry.CODE_TARGETS[X86_64_V4.name].shape(program)) == 1
+
+
+def _code(machine: Machine) -> str:
+    inputs = {"a": drawn(1, (9, 40), np.uint8), "b": drawn(2, (40, 24), np.int8)}
+    program = pipeline.run(import_model(load_model(model("MatMulInteger", inputs, ("b",)))).graph).program
+    shaped = registry.CODE_TARGETS[machine.name].shape(program)
+    (kernel,) = (
+        k
+        for k in shaped.kernels
+        if any(isinstance(e, Reduce) for e in topological(k.expressions)) and find(k, integers=True)
+    )
+    return kernels.emit(kernel, schedule(kernel, machine), machine)
+
+
+@pytest.mark.parametrize("machine", [m for m in CPUS.values() if m.adds_pairs], ids=lambda m: m.name)
+def test_code_has_the_instructions(machine: Machine) -> None:
+    """Pairs in code for every host, quads beside them only where hosts may have the instruction."""
+    text = _code(machine)
+    assert "pmadd" in text
+    assert ("vpdpbusd" in text) == bool(machine.beyond)
+    assert text.count("define ") == (3 if machine.beyond else 1)
