@@ -9,6 +9,7 @@ would lie apart. Everything else is inlined into its users, unless that would re
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from passes.made_again import in_other_shape, made_again
@@ -70,6 +71,9 @@ def _chain(start: Value, users: Users, results: frozenset[Value], taken: set[Val
     while not is_together(start.node) and (region := _region(links[-1], users, results, taken)):
         links.append(region[-1])
         between += region[:-1]
+    for end in range(max(1, len(links) - MOST_WIDENING), len(links)):  # what follows is made again where it is read
+        if _only_widened(links[end - 1 :]) and links[-1] not in results:
+            return _Chain(links[:end], between)
     return _Chain(links, between)
 
 
@@ -262,13 +266,16 @@ def _goes_on(value: Value, users: Users) -> bool:
 def _widens(value: Value, users: Users) -> bool:
     """Whether what would be stored in its place is an integer of a wider type, made of it by few cheap instructions:
     what reads that can as well make it again (quantized values less their zero point)."""
-    found, most = value, MOST_WIDENING
-    while most and _goes_on(found, users):
-        (behind,) = users[found]
-        if behind.op not in WIDENING:
-            return False
-        found, most = behind.results[0], most - 1
-    return not (found.dtype.is_float or _goes_on(found, users)) and found.dtype.bits > value.dtype.bits > 1
+    links = [value]
+    while len(links) <= MOST_WIDENING and _goes_on(links[-1], users):
+        links.append(users[links[-1]][0].results[0])
+    return not _goes_on(links[-1], users) and _only_widened(links)
+
+
+def _only_widened(links: Sequence[Value]) -> bool:
+    """Whether each of several values only makes a wider integer of the one before."""
+    wider = 1 < links[0].dtype.bits < links[-1].dtype.bits
+    return wider and not any(each.dtype.is_float for each in links) and all(e.node.op in WIDENING for e in links[1:])
 
 
 def _is_widened(value: Value, stored: set[Value]) -> bool:

@@ -69,5 +69,14 @@ def in_other_shape(value: Value) -> Value:
 
 
 def is_number(value: Value) -> bool:
-    """Whether all elements are one number."""
-    return value.type.elements == 1 or (is_view(value.node) and is_number(value.node.operands[0]))
+    """Whether all elements are one number, or are made of numbers alone by few instructions."""
+    return value.type.elements == 1 or _is_number(value, MOST_INSTRUCTIONS)
+
+
+def _is_number(value: Value, most: int) -> bool:
+    node = value.node
+    if value.type.elements == 1:
+        return True
+    if is_view(node):
+        return _is_number(node.operands[0], most)
+    return most > 0 and node.op in SCALARS and all(_is_number(operand, most - 1) for operand in node.operands)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from passes.rename import rewritten
 from repro.ir import index as ix
+from repro.ir.contraction import find
 from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Axis, Exact, IndexOp, Load, Reduce, topological
 from repro.ir.loops import Kernel, Store
@@ -25,6 +26,7 @@ def short_lines(program: Program, lanes: int) -> Program:
 def _longer(kernel: Kernel, lanes: int) -> Kernel:
     reduces = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
     plain = not kernel.serial and not reads_its_output(kernel) and all(store.when is None for store in kernel.stores)
+    plain = plain and find(kernel, integers=True) is None  # register tiles have short lines of their own
     if len(kernel.axes) < 2 or not plain or not reduces or not all(isinstance(e.order, Exact) for e in reduces):
         return kernel
     *before, outer, inner = kernel.axes

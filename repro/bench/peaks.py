@@ -1,4 +1,5 @@
-"""What this machine can do at most, as measured: an fma loop in registers, and memory read, copied and updated."""
+"""What this machine can do at most, as measured: loops in registers of fmas and of products of bytes, and memory read,
+copied and updated."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.ir.byte_dot import BYTES as BYTES_OF_QUAD
+from repro.ir.types import I32
 from repro.machines import Machine
 from repro.runtime.buffers import aligned
 from repro.targets import cpu
 from repro.targets.cpu.code import Code
-from repro.targets.llvm import toolchain
+from repro.targets.llvm import quads, toolchain
 from repro.targets.llvm.context import SYMBOL
+from repro.targets.llvm.text import Function, Val
 
 SPARE_REGISTERS = 4
 """Beside the chains: one for the factor. More chains than registers would measure how fast they are spilled; those that
@@ -31,9 +35,9 @@ REPEATS = 5
 STREAMS = 4
 """Places in which an array is read in turn: some hardware fetches ahead in several faster than in one (Zen 3)."""
 
-FMA, MEMORY = "fma", "memory"
+FMA, INT8, MEMORY = "fma", "int8", "memory"
 """What bounds a run."""
-FEW_FLOPS = 2
+FEW_OPERATIONS = 2
 """For each byte: no CPU known computes so few in the time that its memory takes for one."""
 
 READ, READ_APART, COPY = "read", "read in several places", "copy"
@@ -58,6 +62,24 @@ class Peaks:
         return max(read / self.read, moved / self.bytes)
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a run does at least: f32 operations in contractions (an fma is two), products of bytes added up in them, and
+    bytes read, and read and written."""
+
+    flops: int
+    products: int
+    read: int
+    moved: int
+
+    @property
+    def bound(self) -> str:
+        """What it waits for."""
+        if self.flops + self.products <= FEW_OPERATIONS * self.moved:
+            return MEMORY
+        return FMA if self.flops >= self.products else INT8
+
+
 def this_machine() -> Machine:
     """The widest machine that this host runs. Raises ReproError where it runs none."""
     found = cpu.best_machine()
@@ -72,19 +94,20 @@ def measure(machine: Machine, threads: int) -> Peaks:
     return Peaks(threads, fma.best(), *(max(loop.best() for loop in each) for each in loops))
 
 
-def bound(flops: int, moved: int) -> str:
-    """What so many operations on so many bytes wait for."""
-    return FMA if flops > FEW_FLOPS * moved else MEMORY
+def floor(machine: Machine, threads: int, work: Work) -> Callable[[], float]:
+    """What measures, each time it is called, how many seconds the machine's own loops take now for the operations of a
+    run; where memory bounds them, for its bytes."""
+    if work.bound == MEMORY:
+        loops = _memory_loops(machine, threads)
 
+        def memory() -> float:
+            rates = (max(loop.rate() for loop in each) for each in loops)
+            return Peaks(threads, 0.0, *rates).floor(work.read, work.moved)
 
-def floor(machine: Machine, threads: int, flops: int, read: int, moved: int) -> Callable[[], float]:
-    """What measures, each time it is called, how many seconds the machine's own loops take now for so many operations;
-    where memory bounds them, for so many bytes, of which some are read."""
-    if bound(flops, moved) == FMA:
-        fma = _fma_loop(machine, threads)
-        return lambda: flops / fma.rate()
-    loops = _memory_loops(machine, threads)
-    return lambda: Peaks(threads, 0.0, *(max(loop.rate() for loop in each) for each in loops)).floor(read, moved)
+        return memory
+    wanted = ((work.flops, _fma_loop), (work.products, _dot_loop))
+    counts = [(count, loop(machine, threads)) for count, loop in wanted if count]
+    return lambda: sum(count / loop.rate() for count, loop in counts)
 
 
 class _Loop:
@@ -116,6 +139,14 @@ def _fma_loop(machine: Machine, threads: int) -> _Loop:
     return _Loop(machine, fma_loop(machine, chains), TURNS, results, 2 * chains * lanes * TURNS * threads)
 
 
+def _dot_loop(machine: Machine, threads: int) -> _Loop:
+    """With the instruction that the host has beyond its machine, if it has it."""
+    of = machine.with_beyond if cpu.features(machine) else machine
+    chains, lanes = machine.registers - SPARE_REGISTERS, machine.vector_bits // 32
+    results = [[np.zeros(lanes, np.int32)] for _ in range(threads)]
+    return _Loop(of, dot_loop(of, chains), TURNS, results, BYTES_OF_QUAD * chains * lanes * TURNS * threads)
+
+
 def _memory_loops(machine: Machine, threads: int) -> tuple[list[_Loop], list[_Loop]]:
     """Those that write nothing, and the others."""
     arrays = [[_ones(BYTES // threads) for _ in range(2)] for _ in range(threads)]
@@ -138,7 +169,9 @@ def moving(machine: Machine) -> tuple[str, ...]:
     return (COPY, UPDATE, *([PAST_CACHES] if machine.fence else []))
 
 
-def _loop(machine: Machine, before: Sequence[str], turn: Sequence[str], after: Sequence[str]) -> str:
+def _loop(
+    machine: Machine, before: Sequence[str], turn: Sequence[str], after: Sequence[str], declared: Sequence[str] = ()
+) -> str:
     """A function with a program's signature: `thread` is the number of turns; %first and %second are what the context's
     addresses are."""
     return "\n".join(
@@ -146,6 +179,7 @@ def _loop(machine: Machine, before: Sequence[str], turn: Sequence[str], after: S
             f'target triple = "{machine.triple}"',
             f"declare {_vector(machine)} {_fma(machine)}({', '.join([_vector(machine)] * 3)})",
             *([f"declare void @{machine.fence}()"] if machine.fence else []),
+            *declared,
             f"define i32 @{SYMBOL}(ptr %context, i64 %turns, i64 %unused) {machine.attributes} {{",
             "entry:",
             "  %first = load ptr, ptr %context",
@@ -187,6 +221,23 @@ def fma_loop(machine: Machine, chains: int) -> str:
     vector, call = _vector(machine), f"call {_vector(machine)} {_fma(machine)}"
     fmas = [f"  %b{n} = {call}({vector} %x, {vector} %x, {vector} %a{n})" for n in range(chains)]
     return _loop(machine, [f"  %x = load {vector}, ptr %first, align 4"], [*phis, *fmas], stored)
+
+
+def dot_loop(machine: Machine, chains: int) -> str:
+    """Byte dots of a vector that is loaded before, added to each chain."""
+    f, lanes = Function(), machine.vector_bits // 32
+    vector, x = f"<{lanes} x i32>", Val("%x", I32, lanes)
+    totals = [quads.add_dot(f, machine, x, x, Val(f"%a{n}", I32, lanes)) for n in range(chains)]
+    phis = [
+        f"  %a{n} = phi {vector} [ splat (i32 {n}), %entry ], [ {total.text}, %loop ]" for n, total in enumerate(totals)
+    ]
+    whole = Function()
+    total = totals[0]
+    for number, each in enumerate(totals[1:]):
+        whole.line(f"%t{number} = add {total.typed}, {each.text}")
+        total = Val(f"%t{number}", I32, lanes)
+    stored = [*whole.lines, f"  store {total.typed}, ptr %first, align 4"]
+    return _loop(machine, [f"  %x = load {vector}, ptr %first, align 4"], [*phis, *f.lines], stored, tuple(f.declared))
 
 
 def memory_loop(machine: Machine, kind: str) -> str:

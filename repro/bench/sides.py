@@ -92,10 +92,13 @@ class Torch:
             torch: Any = import_module("torch")
         except ImportError as error:
             raise UnavailableError("PyTorch is not installed") from error
+        model = job.workload.torch
+        if model is None:
+            raise UnavailableError("it has no such operators")
         torch.set_num_threads(job.threads)
         parameters = _parameters(torch, job)
         inputs = {name: torch.from_numpy(np.array(array)) for name, array in job.inputs.items()}
-        forward = self.compiled(torch, lambda: job.workload.torch(parameters, inputs, job.mode))
+        forward = self.compiled(torch, lambda: model(parameters, inputs, job.mode))
         if job.mode != STEP or job.workload.own_step:
             return lambda: _without_gradients(torch, forward)
         return _training(torch, job, parameters, inputs["labels"], forward)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ from repro.bench.peaks import Peaks
 from repro.bench.sides import SIDES, Job
 from repro.bench.workloads import STEP, WORKLOADS
 from repro.errors import EXIT_INCOMPLETE, ReproError
-from repro.ir.work import program_bytes, program_multiply_adds
+from repro.ir.work import program_byte_products, program_bytes, program_multiply_adds
 
 Progress = Callable[[str, int, int], None]
 AGREEMENT = 1e-2
@@ -68,6 +68,7 @@ class Measurement:
     waiting: float = 0.0
     kernels: tuple[KernelTime, ...] = ()
     bound: str = ""
+    products: int = 0
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Measurement:
@@ -81,8 +82,8 @@ class Measurement:
 
     @property
     def share_of_peak(self) -> tuple[float, str] | None:
-        """Of what the machine allows on as many threads, and what that is: an fma loop for contractions, memory for
-        what has none, or few operations for each byte. None where we did not run."""
+        """Of what the machine allows on as many threads, and what that is: loops of fmas or of products of bytes for
+        contractions, memory for what has none, or few operations for each byte. None where we did not run."""
         bound = self.bound or (peaks.FMA if self.flops else peaks.MEMORY)
         return None if self.share is None else (self.share.value, bound)
 
@@ -135,8 +136,13 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
 class _Built:
     seconds: float
     flops: int
+    products: int
     read: int
     written: int
+
+    @property
+    def work(self) -> peaks.Work:
+        return peaks.Work(self.flops, self.products, self.read, self.read + self.written)
 
 
 def _build(job: Job, tuning: Path | None) -> _Built:
@@ -164,13 +170,12 @@ def _build(job: Job, tuning: Path | None) -> _Built:
         else:
             os.environ["REPRO_CACHE"] = before
     program = artifact.compiled(job.entry).program
-    return _Built(seconds, 2 * program_multiply_adds(program), *program_bytes(program))
+    return _Built(seconds, 2 * program_multiply_adds(program), program_byte_products(program), *program_bytes(program))
 
 
 def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     base = {"workload": job.workload.name, "mode": job.mode, "threads": job.threads, "folder": str(job.folder)}
-    work = (built.flops, built.read, built.read + built.written)
-    wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds, "work": work}
+    wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds, "work": astuple(built.work)}
     answer = _process({**base, "task": "rounds", **wanted})
     timings = tuple(Timing.of(each) for each in answer["timings"])
     by_name = {each.side: each for each in timings}
@@ -189,7 +194,7 @@ def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     return Measurement(
         job.workload.name, job.mode, job.threads, timings, ratios, built.seconds, built.flops,
         built.read, built.written, share, memory, profile.get("waiting", 0.0), kernels,
-        peaks.bound(built.flops, built.read + built.written),
+        built.work.bound, built.products,
     )  # fmt: skip
 
 

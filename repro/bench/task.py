@@ -17,7 +17,7 @@ from repro.bench.workloads import WORKLOADS
 
 
 def rounds(job: Job, request: Mapping[str, Any]) -> dict[str, Any]:
-    floor = peaks.floor(peaks.this_machine(), job.threads, *request["work"])
+    floor = peaks.floor(peaks.this_machine(), job.threads, peaks.Work(*request["work"]))
     found = measuring.rounds(job, request["sides"], request["rounds"], request["seconds"], floor)
     return {"timings": [asdict(each) for each in found]}
 

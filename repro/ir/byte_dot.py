@@ -36,6 +36,20 @@ def factors(term: Expr) -> tuple[Expr, Expr] | None:
             return None
 
 
+def inside(term: Expr) -> frozenset[Expr]:
+    """What a byte dot is made of, beside its quads; nothing for other expressions."""
+    quads = factors(term)
+    if quads is None:
+        return frozenset()
+    found, waiting = set[Expr](), list(term.children)
+    while waiting:
+        expr = waiting.pop()
+        if expr not in quads and expr not in found:
+            found.add(expr)
+            waiting += expr.children
+    return frozenset(found)
+
+
 def _product(unsigned: Expr, signed: Expr, number: int) -> Expr:
     low, high = 8 * number, 8 * (BYTES - 1 - number)
     byte = apply("and", apply("shr", unsigned, _i32(low)) if low else unsigned, _i32(0xFF))

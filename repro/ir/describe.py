@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 
+from repro.ir.byte_dot import BYTES
 from repro.ir.contraction import find
 from repro.ir.expressions import Reduce
 from repro.ir.loops import Kernel
 
 
 def describe(kernel: Kernel) -> str:
-    """A kernel in a few words: `dot 2048x1152x384`, `sum of 384 over 2048`, `elements 786432`."""
-    contraction = find(kernel)
+    """A kernel in a few words: `dot 2048x1152x384`, `add of 384 over 2048`, `elements 786432`."""
+    contraction = find(kernel, integers=True)
     if contraction is not None:
-        batch, *sizes = contraction.extents
-        text = "x".join(map(str, sizes))
+        batch, rows, columns, terms = contraction.extents
+        integers = "" if contraction.reduce.dtype.is_float else f" {contraction.reduce.dtype.name}"
+        if contraction.unsigned is not None:
+            terms, integers = BYTES * terms, " bytes"
+        text = f"{rows}x{columns}x{terms}{integers}"
         return f"dot {batch} of {text}" if batch > 1 else f"dot {text}"
     outer = math.prod(axis.extent for axis in kernel.axes)
     reduces = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]

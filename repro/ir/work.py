@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from repro.ir import contraction
+from repro.ir import byte_dot, contraction
 from repro.ir.expressions import Expr, Reduce
 from repro.ir.loops import Kernel
 from repro.ir.program import (
@@ -31,8 +31,10 @@ def iterations(expr: Expr) -> int:
 
 
 def operations(kernel: Kernel) -> int:
-    """Scalar operations of the whole kernel; a reduction counts once per term."""
-    return sum(operations_of(expr) for expr in kernel.expressions)
+    """Scalar operations of the whole kernel; a reduction counts once per term, and so does a byte dot."""
+    dots = [e.terms[0] for e in kernel.expressions if isinstance(e, Reduce)]
+    inside = {part for term in dots for part in byte_dot.inside(term)}
+    return sum(operations_of(expr) for expr in kernel.expressions if expr not in inside)
 
 
 def operations_of(expr: Expr) -> int:
@@ -47,6 +49,12 @@ def multiply_adds(kernel: Kernel) -> int:
     return 0 if found is None else math.prod(found.extents)
 
 
+def byte_products(kernel: Kernel) -> int:
+    """Products of bytes in a contraction of quads; 0 for other kernels."""
+    found = contraction.find(kernel, integers=True)
+    return 0 if found is None or found.unsigned is None else byte_dot.BYTES * math.prod(found.extents)
+
+
 def program_operations(program: Program) -> int:
     """Scalar operations of a whole run at most."""
     return _of_a_run(program.steps, [operations(kernel) for kernel in program.kernels])
@@ -58,13 +66,19 @@ def program_instructions(program: Program, schedules: Sequence[Schedule]) -> int
 
 
 def _instructions(kernel: Kernel, schedule: Schedule) -> int:
-    fused = 0 if schedule.tile is None else multiply_adds(kernel)
+    found = None if schedule.tile is None else contraction.find(kernel, integers=True)
+    fused = 0 if found is None else math.prod(found.extents)
     return operations(kernel) - fused + fused // schedule.vector_width
 
 
 def program_multiply_adds(program: Program) -> int:
     """Fused multiply-adds in the contractions of a whole run at most."""
     return _of_a_run(program.steps, [multiply_adds(kernel) for kernel in program.kernels])
+
+
+def program_byte_products(program: Program) -> int:
+    """Products of bytes in the contractions of a whole run at most."""
+    return _of_a_run(program.steps, [byte_products(kernel) for kernel in program.kernels])
 
 
 def program_bytes(program: Program) -> tuple[int, int]:

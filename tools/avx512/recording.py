@@ -100,7 +100,9 @@ class Recorder:
             return tuple(objects) if foreign is machine else load(objects)
 
         class Twin(CpuExecutable):
-            def __init__(self, program: Program, code: Any, scratch: int, threads: int, *rest: Any, **more: Any) -> None:
+            def __init__(
+                self, program: Program, code: Any, scratch: int, threads: int, *rest: Any, **named: Any
+            ) -> None:
                 self.objects, self.scratch, self.given = code, scratch, dict[int, bytes]()
                 if isinstance(code, tuple):
                     schedules = [schedule(kernel, instead) for kernel in program.kernels]
@@ -108,7 +110,7 @@ class Recorder:
                     objects = [compile_kernel(kernel, chosen, instead) for kernel, chosen in pairs]
                     code = load([*objects, compile_program(program, schedules, instead)])
                     scratch = cpu.scratch_bytes(program, schedules)
-                super().__init__(program, code, scratch, threads, *rest)
+                super().__init__(program, code, scratch, threads, *rest, **named)
 
             def bind_parameter(self, position: int, value: Array) -> None:
                 self.given[position] = value.tobytes()

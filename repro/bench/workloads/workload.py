@@ -23,17 +23,17 @@ MOMENTUM = {"loss": "softmax_cross_entropy", "optimizer": "momentum", "learning_
 @dataclass(frozen=True, eq=False)
 class Workload:
     """`network(mode)` gives the model and the names of its outputs; `torch(parameters, inputs)` is the same
-    computation from tensors of the same names. A `step` is one of the model with a loss and an optimizer (`training`,
-    options of `repro.build`); a workload without them is measured forward alone. `buffers` are weights that no
-    gradient changes. With `own_step` the model brings a step itself, and `torch` makes one: it is measured as that
-    alone.
+    computation from tensors of the same names (None: PyTorch has no such operators). A `step` is one of the model with
+    a loss and an optimizer (`training`, options of `repro.build`); a workload without them is measured forward alone.
+    `buffers` are weights that no gradient changes. With `own_step` the model brings a step itself, and `torch` makes
+    one: it is measured as that alone.
     """
 
     name: str
     what: str
     network: Callable[[str], tuple[Network, tuple[str, ...]]]
     inputs: Callable[[], dict[str, Array]]
-    torch: Callable[[Tensors, Tensors, str], Any]
+    torch: Callable[[Tensors, Tensors, str], Any] | None
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     labels: Callable[[], Array] | None = None
     buffers: tuple[str, ...] = ()

@@ -22,8 +22,7 @@ def qlinear_matmul(
     one or one for each row, those of b one or one for each column."""
     product = matmul_integer(ctx, a, b, a_zero, b_zero)
     rows = a_scale if a_scale.type.elements == 1 or a_scale.rank > 1 else reshape(a_scale, (*a_scale.shape, 1))
-    scales = [_stretched(ctx, each, product) for each in (rows, b_scale, y_scale)]
-    return _requantized(ctx, product, scales, y_zero)
+    return requantized(ctx, product, (rows, b_scale, y_scale), y_zero)
 
 
 @onnx_op("QLinearConv", since=10, moves=True)
@@ -41,8 +40,7 @@ def qlinear_conv(
             raise ctx.error("the bias does not fit", str(bias.type), f"i32, one for each of {w.shape[0]} channels")
         product = add(product, broadcast(bias, product.shape, (1,)))
     channels = w_scale if w_scale.type.elements == 1 else reshape(w_scale, (w.shape[0], *(1,) * (w.rank - 2)))
-    scales = [_stretched(ctx, each, product) for each in (x_scale, channels, y_scale)]
-    return _requantized(ctx, product, scales, y_zero)
+    return requantized(ctx, product, (x_scale, channels, y_scale), y_zero)
 
 
 def _stretched(ctx: NodeContext, value: Value, product: Value) -> Value:
@@ -56,12 +54,13 @@ def _stretched(ctx: NodeContext, value: Value, product: Value) -> Value:
         ) from None
 
 
-def _requantized(ctx: NodeContext, product: Value, scales: list[Value], zero: Value) -> Value:
-    spread = _stretched(ctx, zero, product)
+def requantized(ctx: NodeContext, product: Value, scales: tuple[Value, Value, Value], zero: Value) -> Value:
+    """round(product * (left * right / out)) + zero, in f32, saturated, of three scales that broadcast."""
+    stretched = [_stretched(ctx, each, product) for each in (*scales, zero)]
 
     def body(product: Value, left: Value, right: Value, out: Value, zero: Value) -> Value:
         factor = div(mul(convert_to(left, F32), convert_to(right, F32)), convert_to(out, F32))
         rounded = elementwise("round", mul(convert_to(product, F32), factor))
         return convert_to(add(rounded, convert_to(zero, F32)), zero.dtype)
 
-    return ctx.composite("Requantize", (product, *scales, spread), body).value
+    return ctx.composite("Requantize", (product, *stretched), body).value
