@@ -87,6 +87,17 @@ def test_peaks_are_of_code_that_every_cpu_machine_has(machine):
     loops = [peaks.fma_loop(machine, machine.registers - peaks.SPARE_REGISTERS)]
     loops += [peaks.memory_loop(machine, kind) for kind in (*peaks.READING, *peaks.moving(machine))]
     assert all(toolchain.object_code(text, machine) for text in loops)
+    for each in (machine, machine.with_beyond) if machine.beyond else (machine,):
+        text = peaks.dot_loop(each, each.registers - peaks.SPARE_REGISTERS)
+        assert toolchain.object_code(text, each)
+        assert ("vpdpbusd" in text) == (each is not machine)
+
+
+def test_a_run_waits_for_what_it_has_most_of():
+    assert peaks.Work(flops=1000, products=0, read=10, moved=20).bound == peaks.FMA
+    assert peaks.Work(flops=100, products=1000, read=10, moved=20).bound == peaks.INT8
+    assert peaks.Work(flops=20, products=20, read=10, moved=20).bound == peaks.MEMORY
+    assert peaks.Work(flops=0, products=0, read=10, moved=20).bound == peaks.MEMORY
 
 
 def test_the_floor_of_memory_knows_reading_from_writing():
