@@ -222,13 +222,13 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     while width >= 2 * columns and width > 4:
         width //= 2
     tile_rows, vectors, in_place = _register_tile(contraction, width, machine)
+    makes = contraction.in_place(vectors * width) is None and _makes(contraction, width, (tile_rows, vectors), machine)
+    tile_rows = -(-rows // -(-rows // tile_rows)) if makes else tile_rows
     most = max(_most_columns(contraction, in_place, machine), vectors * width)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n, machine.tile_terms)
-    lies = contraction.in_place(vectors * width) is not None
-    makes = not lies and _makes(contraction, width, machine)
     tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place, makes=makes)
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
@@ -276,10 +276,15 @@ def _few_rows(contraction: Contraction, machine: Machine) -> bool:
     return contraction.extents[1] <= machine.tile_rows // 2
 
 
-def _makes(contraction: Contraction, width: int, machine: Machine) -> bool:
-    """Whether tiles had better make the columns' terms than read copies of them: turned for few rows, computed for one
-    row of tiles, each is made once (of 8 to 14 rows 0.77 to 0.93 of the time, from f16 and i8; Zen 4)."""
-    most = machine.tile_rows // 2 if contraction.turns(width) else machine.tile_rows
+def _makes(contraction: Contraction, width: int, tile: Pair, machine: Machine) -> bool:
+    """Whether tiles of so many rows and vectors had better make the columns' terms than read copies of them: turned for
+    few rows; computed for one row of tiles, each is made once (of 8 to 14 rows 0.77 to 0.93 of the time, from f16 and
+    i8), or for two of wide ones (of 16 rows 0.79 and 0.91, of 20 rows 0.87 and 1.01; Zen 4)."""
+    rows, vectors = tile
+    if contraction.turns(width):
+        most = machine.tile_rows // 2
+    else:
+        most = max(machine.tile_rows, 2 * rows if vectors > machine.tile_vectors else 0)
     return contraction.extents[1] <= most and contraction.makes(width)
 
 
