@@ -54,13 +54,18 @@ HALF = 128
 
 Making = Callable[[int], Called]
 """The call that writes a buffer."""
+ANY = -1
+"""A buffer that is none of the program's."""
 
 
 def byte_products(program: Program) -> Program:
-    """The program with such contractions of quads; itself where there are none."""
+    """The program with such contractions of quads; itself where there are none, or no memory for the quads."""
     made = _ByteProducts(program)
     steps = made.steps(program.steps)
-    return program if steps == program.steps else with_steps(program, steps, made.kernels, made.buffers)
+    if steps == program.steps:
+        return program
+    found = with_steps(program, steps, made.kernels, made.buffers)
+    return found if program.most_bytes is None or found.arena_bytes <= program.most_bytes else program
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,8 @@ class _ByteProducts:
     def __init__(self, program: Program) -> None:
         self.program, self.constants = program, constant_buffers(program)
         self.kernels, self.buffers = list(program.kernels), list(program.buffers)
-        self.made: dict[tuple[int, object], int] = {}
-        """What the sequence of steps at hand has made so far, by the buffer that it was made of."""
+        self.made: dict[Called, int] = {}
+        """The buffers that the sequence of steps at hand has made so far, by the call that writes buffer `ANY`."""
 
     def steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         outside, self.made = self.made, {}
@@ -119,7 +124,7 @@ class _ByteProducts:
                 case _:
                     found.append(with_bodies(step, [self.steps(body) for body, _ in bodies(step)]))
             written = {buffer for buffer, writes in touched(self.program, step) if writes}
-            self.made = {key: value for key, value in self.made.items() if key[0] not in written}
+            self.made = {call: made for call, made in self.made.items() if not _reads(call) & written}
         self.made = outside
         return tuple(found)
 
@@ -154,7 +159,7 @@ class _ByteProducts:
         fresh = 1 + max(e.number for e in (*topological(whole.roots), *whole.axes) if isinstance(e, Axis))
         quarter = ix.axis(fresh, cuts[0].quads[1])
         for each, cut in zip(operands, cuts, strict=True):
-            buffer = self._once(each.load.buffer, _quads(each, cut), math.prod(cut.quads), steps)
+            buffer = self._once(_quads(each, cut), math.prod(cut.quads), steps)
             (index,) = rewritten([cut.index], {axis: quarter})
             quad = load(I32, buffer, index, each.load.when)
             blank = _blank(each.counted_zero)
@@ -188,16 +193,20 @@ class _ByteProducts:
         def made(buffer: int) -> Called:
             return Called(axes, (Store(buffer, place, value),))
 
-        return load(I32, self._once(operand.load.buffer, made, elements, steps), place)
+        return load(I32, self._once(made, elements, steps), place)
 
-    def _once(self, source: int, made: Making, elements: int, steps: list[Step]) -> int:
-        """The buffer of what a call makes of another; the call is among the steps if nobody made that before."""
-        key = (source, made(-1))
+    def _once(self, made: Making, elements: int, steps: list[Step]) -> int:
+        """The buffer that a call writes; the call is among the steps if nobody made the same before."""
+        key = made(ANY)
         if key not in self.made:
             self.made[key] = len(self.buffers)
             self.buffers.append(Buffer(I32, elements, TEMPORARY, 0))
             steps.append(call_of(made(self.made[key]), self.kernels, self.buffers))
         return self.made[key]
+
+
+def _reads(call: Called) -> set[int]:
+    return {e.buffer for e in topological(call.roots) if isinstance(e, Load)}
 
 
 def _operands(total: Reduce, constants: frozenset[int]) -> tuple[_Bytes, _Bytes] | None:
@@ -296,12 +305,9 @@ def _quads(operand: _Bytes, cut: _Cut) -> Making:
 
 def _blank(zero: Expr) -> Expr:
     """A zero point in each byte of a quad."""
-    return _product(_masked(zero), _i32(0x01010101))
-
-
-def _masked(zero: Expr) -> Expr:
-    found = _number(zero)
-    return apply("and", zero, _i32(0xFF)) if found is None else _i32(found & 0xFF)
+    known = _number(zero)
+    byte = apply("and", zero, _i32(0xFF)) if known is None else _i32(known & 0xFF)
+    return _product(byte, _i32(0x01010101))
 
 
 # numbers, as far as they are known ──────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ point, padding, stride, group and shape, with the instruction that a host may ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 from passes import pipeline
 from passes.byte_products import byte_products
 from passes.schedule import schedule
+from repro.bench.network import Network
 from repro.frontend import import_model, load_model
 from repro.ir import index as ix
 from repro.ir.byte_dot import byte_dot, factors
 from repro.ir.contraction import find
 from repro.ir.expressions import Reduce, apply, const, load, topological
-from repro.ir.program import Program
-from repro.ir.types import I32, Array, to_storage
+from repro.ir.program import TEMPORARY, Call, Program, walk
+from repro.ir.types import I32, U8, Array, to_storage
 from repro.machines import AARCH64, CPUS, X86_64_V4, Machine
 from repro.ops.record import evaluate
 from repro.targets import cpu, interpreter, registry
@@ -193,6 +195,89 @@ def test_random_convolutions(data: st.DataObject) -> None:
     proto = model("ConvInteger", inputs, fixed, pads=pads, strides=strides, group=groups)
     imported = import_model(load_model(proto))
     check(proto, inputs, of_quads=quads(byte_products(pipeline.run(imported.graph).program)))
+
+
+# ── programs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def chain(convolutions: int, residual: bool = False) -> Program:
+    """Quantized convolutions one behind the other, and the first one's operand added at the end."""
+    net = Network("chain")
+    scale, zero = net.constant("s", np.array(0.1, np.float32)), net.constant("z", np.array(3, np.uint8))
+    weights, none = net.constant("ws", np.array(0.1, np.float32)), net.constant("wz", np.array(0, np.int8))
+    first = y = net.node("QuantizeLinear", net.input("x", (2, 16, 8, 8)), scale, zero)
+    for number in range(convolutions):
+        weight = net.constant(f"w{number}", drawn(number, (16, 16, 3, 3), np.int8))
+        y = net.node("QLinearConv", y, scale, zero, weight, weights, none, scale, zero, pads=[1] * 4)
+    if residual:
+        of = (scale, zero)
+        y = net.node("QLinearAdd", y, *of, first, *of, *of, domain="com.microsoft")
+    return pipeline.run(import_model(load_model(net.model(net.node("DequantizeLinear", y, scale, zero)))).graph).program
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_values_between_contractions_stay_bytes(residual: bool) -> None:
+    program = chain(3, residual)
+    large = [b.dtype for b in program.buffers if b.role == TEMPORARY and b.elements >= 2048]
+    assert large
+    assert set(large) == {U8}
+
+
+def test_quads_and_sums_are_made_once_for_several_readers() -> None:
+    nodes = [helper.make_node("MatMulInteger", ["a", f"b{n}", "za"], [f"y{n}"]) for n in range(3)]
+    given = [
+        helper.make_tensor_value_info(name, TensorProto.UINT8, shape) for name, shape in (("a", (9, 64)), ("za", ()))
+    ]
+    known = [numpy_helper.from_array(drawn(n, (64, 40), np.int8), f"b{n}") for n in range(3)]
+    outs = [helper.make_tensor_value_info(f"y{n}", TensorProto.INT32, None) for n in range(3)]
+    graph = helper.make_graph(nodes, "three", given, outs, known)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    program = pipeline.run(import_model(load_model(proto)).graph).program
+    made = byte_products(program)
+    calls = [step for step in walk(made.steps) if isinstance(step, Call)]
+    assert quads(made) == 1, "one kernel, called three times"
+    assert len(calls) == 3 + 1 + 2 * 3, "products, quads of what all read, and of each weight quads and sums"
+
+
+def test_no_memory_no_quads() -> None:
+    program = replace(chain(1), most_bytes=1)
+    assert byte_products(program) is program
+
+
+def test_a_loop_makes_its_own_quads() -> None:
+    """What an iteration writes is another one's operand: its quads are made in each."""
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMulInteger", ["h", "b"], ["wide"]),
+            helper.make_node("Cast", ["wide"], ["next"], to=TensorProto.INT8),
+            helper.make_node("Identity", ["go"], ["on"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, ()),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("h", TensorProto.INT8, (16, 32)),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("next", TensorProto.INT8, (16, 32)),
+        ],
+    )
+    inputs = {"x": drawn(1, (16, 32), np.int8)}
+    known = [
+        numpy_helper.from_array(drawn(2, (32, 32), np.int8), "b"),
+        numpy_helper.from_array(np.array(3, np.int64), "n"),
+        numpy_helper.from_array(np.array(True), "yes"),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "yes", "x"], ["y"], body=body)],
+        "loop",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, (16, 32))],
+        [helper.make_tensor_value_info("y", TensorProto.INT8, (16, 32))],
+        known,
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    check(proto, inputs)
 
 
 # ── the expression and its code ─────────────────────────────────────────────────────────────────────

@@ -8,7 +8,6 @@ add integers, which is exact, and scale the sum once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from repro.frontend.context import NodeContext
 from repro.frontend.families.activation import sigmoid_of, softmax_of
@@ -66,38 +65,17 @@ def _bytes(ctx: NodeContext, y: Value, scale: Value, zero: Value | None, like: V
     return convert_to(add(rounded, _one(ctx, convert_to(zero, F32), y)), zero.dtype)
 
 
-def _of_two(
-    ctx: NodeContext,
-    operation: Callable[[Value, Value], Value],
-    left: tuple[Value, Value, Value | None],
-    right: tuple[Value, Value, Value | None],
-    scale: Value,
-    zero: Value | None,
-) -> Value:
-    a, b = broadcast_together(_floats(ctx, *left), _floats(ctx, *right))
-    return _bytes(ctx, operation(a, b), scale, zero, left[0])
-
-
 @onnx_op("QLinearAdd", domain=MICROSOFT, moves=True)
-def qlinear_add(
-    ctx: NodeContext,
-    a: Value, a_scale: Value, a_zero: Value | None,
-    b: Value, b_scale: Value, b_zero: Value | None,
-    c_scale: Value, c_zero: Value | None = None,
-) -> Value:  # fmt: skip
-    """a + b of what the bytes stand for, broadcast."""
-    return _of_two(ctx, add, (a, a_scale, a_zero), (b, b_scale, b_zero), c_scale, c_zero)
-
-
 @onnx_op("QLinearMul", domain=MICROSOFT, moves=True)
-def qlinear_mul(
+def qlinear_of_two(
     ctx: NodeContext,
     a: Value, a_scale: Value, a_zero: Value | None,
     b: Value, b_scale: Value, b_zero: Value | None,
     c_scale: Value, c_zero: Value | None = None,
 ) -> Value:  # fmt: skip
-    """a * b of what the bytes stand for, broadcast."""
-    return _of_two(ctx, mul, (a, a_scale, a_zero), (b, b_scale, b_zero), c_scale, c_zero)
+    """a + b or a * b of what the bytes stand for, broadcast."""
+    operands = broadcast_together(_floats(ctx, a, a_scale, a_zero), _floats(ctx, b, b_scale, b_zero))
+    return _bytes(ctx, (add if ctx.op_type == "QLinearAdd" else mul)(*operands), c_scale, c_zero, a)
 
 
 @onnx_op("QLinearLeakyRelu", domain=MICROSOFT, moves=True)

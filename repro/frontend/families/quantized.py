@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from repro.frontend.context import NodeContext
+from repro.frontend.context import NodeContext, broadcast_together
 from repro.frontend.families.contraction import matmul_integer
 from repro.frontend.families.convolution import conv_integer
 from repro.frontend.registry import onnx_op
@@ -43,24 +43,27 @@ def qlinear_conv(
     return requantized(ctx, product, (x_scale, channels, y_scale), y_zero)
 
 
-def _stretched(ctx: NodeContext, value: Value, product: Value) -> Value:
-    if value.type.elements == 1:
-        return broadcast(reshape(value, ()), product.shape, ())
-    try:
-        return broadcast_to(value, product.shape)
-    except TypeError:
-        raise ctx.error(
-            "a scale or zero point does not fit", str(value.type), f"one that fits {product.type}"
-        ) from None
-
-
 def requantized(ctx: NodeContext, product: Value, scales: tuple[Value, Value, Value], zero: Value) -> Value:
-    """round(product * (left * right / out)) + zero, in f32, saturated, of three scales that broadcast."""
-    stretched = [_stretched(ctx, each, product) for each in (*scales, zero)]
+    """round(product * (left * right / out)) + zero, in f32, saturated, of three scales that broadcast. What the product
+    is scaled by has the shape of the scales, one for each channel, say."""
+    small = [_fitting(ctx, each, product) for each in (*scales, zero)]
 
     def body(product: Value, left: Value, right: Value, out: Value, zero: Value) -> Value:
-        factor = div(mul(convert_to(left, F32), convert_to(right, F32)), convert_to(out, F32))
+        left, right, out = broadcast_together(*(convert_to(each, F32) for each in (left, right, out)))
+        factor = broadcast_to(div(mul(left, right), out), product.shape)
         rounded = elementwise("round", mul(convert_to(product, F32), factor))
-        return convert_to(add(rounded, convert_to(zero, F32)), zero.dtype)
+        return convert_to(add(rounded, convert_to(broadcast_to(zero, product.shape), F32)), zero.dtype)
 
-    return ctx.composite("Requantize", (product, *stretched), body).value
+    return ctx.composite("Requantize", (product, *small), body).value
+
+
+def _fitting(ctx: NodeContext, value: Value, product: Value) -> Value:
+    """A scale or zero point that can be stretched to a product: one number, or of a shape that broadcasts."""
+    if value.type.elements == 1:
+        return reshape(value, ())
+    try:
+        broadcast_to(value, product.shape)
+    except TypeError:
+        expected = f"one that fits {product.type}"
+        raise ctx.error("a scale or zero point does not fit", str(value.type), expected) from None
+    return value

@@ -53,7 +53,7 @@ class Part:
 
 class Steps:
     def __init__(self, f: Function, program: Program, schedules: Sequence[Schedule], machine: Machine) -> None:
-        self.f, self.program, self.schedules, self.machine = f, program, schedules, machine
+        self.f, self.program, self.schedules = f, program, schedules
         self.committing = False
         """Whether the steps being written are those of a commit, which nobody can stop."""
         self.parts: list[Part] = []
@@ -61,8 +61,9 @@ class Steps:
         self.meetings = Meetings(program, schedules)
         self.calls = 0
         """How many calls have been written, as `repro.ir.program.walk` meets them."""
-        kernel_schedules = zip(program.kernels, schedules, strict=True)
-        self.items = [kernels.work_items(*each) for each in kernel_schedules]
+        scheduled = list(zip(program.kernels, schedules, strict=True))
+        self.items = [kernels.work_items(*each) for each in scheduled]
+        self.asks = [kernels.asks(*each, machine) for each in scheduled]
 
     def run(self, steps: Sequence[Step], counters: list[Val]) -> None:
         write = self.here if len(steps) <= STEPS_OF_A_FUNCTION else self.apart
@@ -247,7 +248,7 @@ class Steps:
         scalars = [counters[depth].typed for depth in step.scalars]
         arguments = [*buffers, *scalars, begin.typed, end.typed, "ptr %scratch"]
         types = ["ptr"] * len(buffers) + ["i64"] * (len(scalars) + 2) + ["ptr"]
-        if kernels.asks(kernel, self.schedules[step.kernel], self.machine):
+        if self.asks[step.kernel]:
             arguments.append(f.let(f"load i64, ptr {field(f, FEATURES)}", I64).typed)
             types.append("i64")
         name = kernels.symbol(kernel)
