@@ -115,7 +115,7 @@ def test_unknown_operators_are_listed_at_once_with_counts() -> None:
     ("op", "domain", "advice"),
     [
         ("TreeEnsembleClassifier", "ai.onnx.ml", "classical machine learning (ai.onnx.ml) is out of scope"),
-        ("QGemm", "com.microsoft", "QDQ"),
+        ("QAttention", "com.microsoft", "QDQ"),
         ("SkipLayerNormalization", "com.microsoft", "before ONNX Runtime's optimizer"),
         ("Blur", "acme", "docs/adding-an-op.md"),
     ],

@@ -164,8 +164,9 @@ def _narrowed(f: Function, a: Val, to: DType) -> Val:
     inside = select(f, compare(f, "gt", a, least), a, least)
     inside = select(f, compare(f, "lt", inside, most), inside, most)
     wide = f.let(f"fptosi {inside.typed} to {vector(element(I32), a.width)}", I32, a.width)
-    if low:
-        wide = select(f, compare(f, "eq", a, a), wide, constant(f, I32, 0, a.width))
+    wide = select(
+        f, compare(f, "eq", a, a), wide, constant(f, I32, 0, a.width)
+    )  # a signaling NaN passes AArch64's bounds
     return convert(f, wide, to)
 
 
