@@ -70,7 +70,7 @@ def in_other_shape(value: Value) -> Value:
 
 def is_number(value: Value) -> bool:
     """Whether all elements are one number, or are made of numbers alone by few instructions."""
-    return value.type.elements == 1 or _is_number(value, MOST_INSTRUCTIONS)
+    return _is_number(value, MOST_INSTRUCTIONS)
 
 
 def _is_number(value: Value, most: int) -> bool:

@@ -37,12 +37,10 @@ def _halves(f: Function, quads: Val, signed: bool) -> tuple[Val, Val]:
     words = _as(f, quads, I16, 2 * quads.width)
     eight = scalars.constant(f, I16, 8, words.width)
     if signed:
-        return scalars.binary(f, "ashr", scalars.binary(f, "shl", words, eight), eight), scalars.binary(
-            f, "ashr", words, eight
-        )
-    return scalars.binary(f, "and", words, scalars.constant(f, I16, 0xFF, words.width)), scalars.binary(
-        f, "lshr", words, eight
-    )
+        even = scalars.binary(f, "ashr", scalars.binary(f, "shl", words, eight), eight)
+        return even, scalars.binary(f, "ashr", words, eight)
+    even = scalars.binary(f, "and", words, scalars.constant(f, I16, 0xFF, words.width))
+    return even, scalars.binary(f, "lshr", words, eight)
 
 
 def _plain(f: Function, unsigned: Val, signed: Val) -> Val:
