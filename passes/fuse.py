@@ -71,10 +71,15 @@ def _chain(start: Value, users: Users, results: frozenset[Value], taken: set[Val
     while not is_together(start.node) and (region := _region(links[-1], users, results, taken)):
         links.append(region[-1])
         between += region[:-1]
-    for end in range(max(1, len(links) - MOST_WIDENING), len(links)):  # what follows is made again where it is read
-        if _only_widened(links[end - 1 :]) and links[-1] not in results:
-            return _Chain(links[:end], between)
-    return _Chain(links, between)
+    return _Chain(links if links[-1] in results else _narrow(links), between)
+
+
+def _narrow(links: list[Value]) -> list[Value]:
+    """A chain up to what is only widened at its end: what follows is made again where it is read."""
+    for end in range(max(1, len(links) - MOST_WIDENING), len(links)):
+        if _only_widened(links[end - 1 :]):
+            return links[:end]
+    return links
 
 
 def _region(value: Value, users: Users, results: frozenset[Value], taken: set[Value]) -> list[Value]:
@@ -141,12 +146,13 @@ def _served(
     readers = users.get(wide.value, ())
     if len(readers) != 1 or not continues(readers[0], wide.value) or moves(readers[0]):
         return None
-    value = readers[0].value
-    while value not in taken and value not in results:
-        behind = users.get(value, ())
-        if len(behind) != 1 or not continues(behind[0], value) or moves(behind[0]) or behind[0].value in taken:
+    links = [readers[0].value]
+    while links[-1] not in taken and links[-1] not in results:
+        behind = users.get(links[-1], ())
+        if len(behind) != 1 or not continues(behind[0], links[-1]) or moves(behind[0]) or behind[0].value in taken:
             break
-        value = behind[0].value
+        links.append(behind[0].value)
+    value = links[-1] if links[-1] in results else _narrow(links)[-1]
     if value in taken or any(picked(user, value, users) for user in users.get(value, ())):
         return None
     return wide.value, value

@@ -13,6 +13,7 @@ from repro import driver
 from repro.artifact.files import resolved
 from repro.artifact.loaded import MOST_THREADS
 from repro.errors import ReproError
+from repro.frontend.integer_qdq import FLOAT, QDQ
 from repro.train_step.losses import LOSSES
 from repro.train_step.optimizers import OPTIMIZERS
 from repro.train_step.schedules import SHAPES
@@ -185,6 +186,13 @@ def model_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--initialize", action="store_true", help=start)
     budget = "limit for the temporaries of a program, such as 512MiB; values that do not fit are recomputed"
     made.add_argument("--memory-budget", type=size, metavar="SIZE", help=budget)
+    qdq_option(made)
+
+
+def qdq_option(made: Any, default: str | None = FLOAT) -> None:
+    """How quantized models compute."""
+    how = "what lies between DequantizeLinear and QuantizeLinear: in floats, as ONNX defines it, or on integers"
+    made.add_argument("--qdq", choices=QDQ, default=default, help=how)
 
 
 def model_words(options: argparse.Namespace) -> dict[str, Any]:
@@ -197,6 +205,7 @@ def model_words(options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "gradients": options.gradients,
         "memory_budget": options.memory_budget,
+        "qdq": options.qdq,
         "initialize": options.initialize,
         **training(options),
     }

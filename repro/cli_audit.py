@@ -17,6 +17,7 @@ from repro.arguments import (
     count,
     names,
     new_file,
+    qdq_option,
     refuse,
     seconds,
     seed,
@@ -74,6 +75,7 @@ def _run_options(group: Any) -> None:
     steps = "audit a training run of so many steps: of a model with --loss, or with a training step of its own"
     group.add_argument("--steps", type=count, metavar="N", help=steps)
     group.add_argument("--seed", type=seed, metavar="INT", help="order of samples in a training run (default: 0)")
+    qdq_option(group, None)
     group.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each executor (default: 120)")
     group.add_argument("--memory-limit", type=size, metavar="SIZE", help="of each executor (default: 8GiB)")
 
@@ -110,7 +112,7 @@ def audit(options: argparse.Namespace) -> int:
 
 _RUN_ONLY = (
     "against", "bind", "set", "inputs", "golden_seed", "probe", "steps", "seed", "reduce", "capture", "values", "label",
-    "time_limit", "memory_limit",
+    "time_limit", "memory_limit", "qdq",
 )  # fmt: skip
 _JUDGING = ("max_ulp", "fail_on", "require", "html", "junit", "sarif")
 

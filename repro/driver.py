@@ -25,6 +25,7 @@ from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session, as_arrays
 from repro.errors import EXIT_GOOD, ReproError
 from repro.frontend import load_source
+from repro.frontend.integer_qdq import FLOAT, qdq_of
 from repro.frontend.training_info import initialised
 from repro.ir.types import Array
 from repro.signatures import checked
@@ -79,6 +80,7 @@ def build(
     seed: int = 0,
     gradients: bool = False,
     memory_budget: int | None = None,
+    qdq: str = FLOAT,
     tuning: str | Path | None = None,
     initialize: bool = False,
     force: bool = False,
@@ -92,10 +94,12 @@ def build(
     `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random nodes that
     have none of their own. With `loss=...` there is an entry `train_step` (and, with `gradients`, one `gradients`);
     `optimizer`, `learning_rate` and the other options of `repro.train_step` go by name. `memory_budget` is the most
-    bytes of temporaries of each program: what does not fit is computed again, with the same bits. `tuning` is a
-    file of `repro tune`: schedules that were measured, with the same bits. With `initialize` the
-    initialization graphs of a model's training_info make its initializers. The identical artifact at `out` is left
-    alone; anything else there is replaced only with `force`. Raises ReproError.
+    bytes of temporaries of each program: what does not fit is computed again, with the same bits. With `qdq="integer"`
+    operators between DequantizeLinear and QuantizeLinear add integers and scale the sum, which are other bits than
+    ONNX's definition in floats, those of QLinearConv and QLinearMatMul. `tuning` is a file of `repro tune`: schedules
+    that were measured, with the same bits. With `initialize` the initialization graphs of a model's training_info make
+    its initializers. The identical artifact at `out` is left alone; anything else there is replaced only with `force`.
+    Raises ReproError.
     """
     folder = _output_folder(model, out)
     layout.check_place(folder, force)
@@ -117,6 +121,7 @@ def build(
         training=_training(training, gradients),
         gradients=gradients,
         memory_budget=memory_budget,
+        qdq=qdq_of(qdq),
         tuning=None if tuning is None else tunings.read(Path(tuning)),
     )
     found = default_cache()

@@ -27,6 +27,7 @@ from repro.audit.verdict import Thresholds
 from repro.driver import Progress, default_cache, read_npz
 from repro.errors import ReproError
 from repro.frontend import load_source
+from repro.frontend.integer_qdq import qdq_of
 from repro.ir.types import Array
 from repro.signatures import checked
 from repro.train_step import training_of
@@ -54,6 +55,7 @@ def audit_model(
     reduce: str | Path | None = None,
     capture: str | Path | None = None,
     values: bool = False,
+    qdq: str | None = None,
     label: str = "",
     max_ulp: int | None = None,
     fail_on: str | Sequence[str] = (),
@@ -67,7 +69,8 @@ def audit_model(
     What runs: `against` names families or executors (`onnxruntime[level=all,threads=2]`), `require` those that must
     run; each may take `time_limit` seconds and `memory_limit` bytes. Inputs are an .npz file or arrays, an artifact's
     golden ones, or drawn from `golden_seed`. With `steps` a training run is audited: `loss`, `optimizer` and the other
-    options of `build` go by name, and `inputs` is the data whose samples the batches take in the order of `seed`.
+    options of `build` go by name, and `inputs` is the data whose samples the batches take in the order of `seed`. `qdq`
+    is that of `build`; with "integer" operators are compared with what lies around them, from integers to integers.
 
     What else is found: with `probe` the orders in which executors add, read off sums of their own. What is written:
     `reduce` is a folder for the smallest models that drift, one for each kind of node, with scripts that show it;
@@ -79,6 +82,7 @@ def audit_model(
     chosen = training_of(training) if any(value is not None for value in training.values()) else None
     if chosen is not None and steps is None:
         raise ReproError("training options audit a training run", next="say of how many steps, with --steps")
+    reading = None if qdq is None else qdq_of(qdq)
     words = {
         "bind": bind,
         "set": set,
@@ -87,6 +91,7 @@ def audit_model(
         "probe": probe,
         "steps": steps,
         "seed": seed or None,
+        "qdq": reading,
     }
     arrays = read_npz(Path(inputs)) if isinstance(inputs, str | Path) else inputs
     request = auditing.Request(
@@ -107,6 +112,7 @@ def audit_model(
         reduce=None if reduce is None else Path(reduce),
         capture=None if capture is None else Path(capture),
         values=values,
+        qdq=reading,
         command=_command(model, words, training),
     )
     return auditing.audit(request, default_cache(), progress)
@@ -149,7 +155,7 @@ def _command(model: str | Path | ModelProto, given: Mapping[str, Any], training:
     if given["inputs"] is not None:
         words += ["--inputs", str(given["inputs"]) if isinstance(given["inputs"], str | Path) else "INPUTS.npz"]
     words += ["--probe"] if given["probe"] else []
-    for option in ("golden_seed", "steps", "seed"):
+    for option in ("golden_seed", "steps", "seed", "qdq"):
         words += [_option(option), str(given[option])] if given[option] is not None else []
     for name, value in training.items():
         if value is not None:

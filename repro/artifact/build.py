@@ -23,9 +23,12 @@ from repro.artifact.layout import Artifact, Layer, unique
 from repro.artifact.media import TENSOR_TYPE, TUNING_TYPE
 from repro.artifact.tuning import Tuning
 from repro.collector import paused
+from repro.errors import ReproError
 from repro.frontend import EntryGraph, Imported, LoadedModel, ParameterSlot, import_model, limits
 from repro.frontend.bindings import set_value
+from repro.frontend.integer_qdq import FLOAT, INTEGER, contractions
 from repro.frontend.training_info import bindings_of_infer, training_step
+from repro.ir.graph import Graph
 from repro.ir.types import Array, TensorType, to_face
 from repro.numerics.contract import CONTRACT_VERSION
 from repro.targets import registry
@@ -54,6 +57,8 @@ class Request:
     """Whether there is an entry `gradients`; it takes the loss of `training`."""
     memory_budget: int | None = None
     """The most bytes of temporaries of each program; None keeps every value."""
+    qdq: str = FLOAT
+    """How operators between DequantizeLinear and QuantizeLinear compute, one of `QDQ`."""
     tuning: Tuning | None = None
     """Schedules to use; what it does not name has those of the cost model."""
 
@@ -91,7 +96,8 @@ def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]
     given = {name: array.shape for name, array in (request.inputs or {}).items() if name in names}
     shapes = None if request.inputs is None else given
     bind = bindings_of_infer(request.model.proto, request.bind)
-    imported = import_model(request.model, bind, request.set, shapes, request.seed)
+    imported = import_model(request.model, bind, request.set, shapes, request.seed, request.qdq)
+    imported = replace(imported, warnings=(*imported.warnings, *_qdq_notes(request, imported.graph)))
     entries = [imported.infer]
     if request.training is not None:
         if request.gradients:
@@ -105,6 +111,24 @@ def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]
         entries.append(step.entry)
         imported = replace(imported, warnings=tuple(dict.fromkeys((*imported.warnings, *step.warnings))))
     return imported, tuple(entries)
+
+
+def _qdq_notes(request: Request, graph: Graph) -> tuple[str, ...]:
+    """What to know of how a quantized model computes. Raises ReproError for one that is trained on integers."""
+    if request.training is not None or request.model.proto.training_info:
+        if request.qdq == FLOAT:
+            return ()
+        raise ReproError(
+            "a quantized model on integers is not trained",
+            found=f"--qdq {request.qdq}, and a training step",
+            expected="one of them: sums of integers have no gradients",
+            next="build the trained model with --qdq integer, and what trains it without",
+        )
+    left = contractions(graph)
+    if request.qdq == INTEGER or not left:
+        return ()
+    how = "compute in f32, as ONNX defines them; --qdq integer adds the integers: several times as fast, other bits"
+    return (f"{left} contractions of dequantized integers {how}",)
 
 
 def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
@@ -133,6 +157,7 @@ def build(request: Request, cache: Cache | None, progress: Progress) -> Built:
             training={} if request.training is None else words_of(request.training),
             gradients=request.gradients,
             memory_budget=request.memory_budget,
+            qdq=request.qdq,
             tuning=None if request.tuning is None else request.tuning.digest,
         ),
         source=Source(stored.model.digest, imported.opsets),

@@ -72,6 +72,8 @@ class Build:
     gradients: bool
     memory_budget: int | None
     """The most bytes of temporaries of each program; null: every value is kept."""
+    qdq: str
+    """How what lies between DequantizeLinear and QuantizeLinear computes: `float`, as ONNX defines it, or `integer`."""
     tuning: str | None
     """Digest of the tuning file, which is a blob; null: every schedule is the cost model's."""
 

@@ -207,6 +207,7 @@ def request_of(stored: Stored) -> Request:
         training=training_of(build.training) if build.training else None,
         gradients=build.gradients,
         memory_budget=build.memory_budget,
+        qdq=build.qdq,
         tuning=None if build.tuning is None else tuning.parse(stored.by_digest(build.tuning), "the artifact's tuning"),
     )
 

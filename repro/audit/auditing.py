@@ -23,6 +23,7 @@ from repro.audit.report import document, html, junit, sarif
 from repro.audit.report.view import OriginRow, View
 from repro.audit.verdict import Thresholds, verdict
 from repro.errors import ReproError
+from repro.frontend.integer_qdq import INTEGER
 from repro.ir.types import Array
 from repro.train_step import TrainOptions
 
@@ -56,6 +57,8 @@ class Request:
     reduce: Path | None = None
     capture: Path | None = None
     values: bool = False
+    qdq: str | None = None
+    """How the model computes, as in a build; None: an artifact's own, or in floats."""
     command: str = ""
     """The command line that makes these findings, but for `--against`."""
 
@@ -147,8 +150,15 @@ def _probes(
 
 def _prepared(request: Request) -> Audited:
     if request.steps is None:
-        return model.prepare(request.model, request.bind, request.set, request.inputs, request.golden_seed)
-    for option, given in (("--set", request.set), ("--reduce", request.reduce), ("--probe", request.probe)):
+        given = request.bind, request.set, request.inputs, request.golden_seed
+        return model.prepare(request.model, *given, qdq=request.qdq)
+    unfit = {
+        "--set": request.set,
+        "--qdq integer": request.qdq == INTEGER,
+        "--reduce": request.reduce,
+        "--probe": request.probe,
+    }
+    for option, given in unfit.items():
         if given:
             raise ReproError(f"{option} does not go with a training run")
     seeds = request.golden_seed or 0, request.seed

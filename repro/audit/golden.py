@@ -15,7 +15,7 @@ from repro.artifact.compiling import compile_programs
 from repro.artifact.config import Entry
 from repro.artifact.config import Value as Signature
 from repro.audit.capture import value_of
-from repro.audit.model import Audited, opened
+from repro.audit.model import Audited, opened, qdq_of_prepared
 from repro.audit.records import Capture, Executor, Outcome
 from repro.errors import InternalError
 from repro.frontend import EntryGraph, import_model, load_model
@@ -102,7 +102,8 @@ def execute(
 
     Raises ReproError, and TooMuchWorkError above the limit.
     """
-    with session_of(import_model(load_model(model, folder)).infer, executor, cache, progress, limit) as session:
+    imported = import_model(load_model(model, folder), qdq=qdq_of_prepared(model))
+    with session_of(imported.infer, executor, cache, progress, limit) as session:
         return session.run(inputs)
 
 

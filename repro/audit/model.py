@@ -7,13 +7,14 @@ this model; its values are compared by their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import builtins
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from repro.artifact import golden, reading, sessions
 from repro.artifact.canonical import sha256
@@ -26,11 +27,15 @@ from repro.audit.records import ModelSummary
 from repro.audit.rewiring import reads, rename_reads
 from repro.errors import InternalError, ReproError
 from repro.frontend import LoadedModel, load_source
+from repro.frontend.integer_qdq import FLOAT, INTEGER
 from repro.frontend.tensors import read_array
 from repro.ir.types import Array, TensorType, to_face, to_storage
 
 INLINE_BYTES = 1 << 30
 """External data up to this much is read into the model; more of it stays in its files."""
+
+_QDQ = "repro.qdq"
+"""The key of a prepared model's note of how repro computes it: no file that users bring is asked for it."""
 
 Source = str | Path | ModelProto | LoadedModel
 
@@ -58,16 +63,19 @@ def prepare(
     set: Mapping[str, Any] | None = None,  # noqa: A002
     inputs: Mapping[str, Array] | None = None,
     golden_seed: int | None = None,
+    qdq: str | None = None,
 ) -> Audited:
-    """Prepare a model, or the source of an artifact with its own bindings and inputs.
+    """Prepare a model, or the source of an artifact with its own bindings, inputs and `qdq`.
 
     Inputs are those given, else drawn from the golden seed (0 unless given) as a build draws them. Raises ReproError.
     """
     stored = _artifact(model)
     if stored is not None:
-        if bind or set:
-            raise ReproError("an artifact has its own bindings", found=", ".join((*(bind or {}), *(set or {}))))
         request = request_of(stored)
+        own = (*(bind or {}), *(set or {}), *(() if qdq in (None, request.qdq) else ("qdq",)))
+        if own:
+            raise ReproError("an artifact has its own bindings", found=", ".join(own))
+        qdq = request.qdq
         source, bind, set = request.model, request.bind, request.set  # noqa: A001
         if inputs is None and golden_seed is None and request.inputs is not None:
             own = {item.name for item in source.proto.graph.input}  # an artifact has the inputs of all its entries
@@ -82,7 +90,33 @@ def prepare(
     folder = None if _read_external(flat.loaded) else source.folder
     chosen = _inputs(flat, inputs, golden_seed or 0)
     summary = summarize(flat.loaded.proto, source.name, folder)
-    return Audited(flat.loaded.proto, summary, chosen, bind, set, folder, flat.types, flat.hidden)
+    inner = _mark(flat.loaded.proto) if qdq == INTEGER else ()
+    types = {name: kind for name, kind in flat.types.items() if name not in inner}
+    return Audited(flat.loaded.proto, summary, chosen, bind, set, folder, types, flat.hidden)
+
+
+def qdq_of_prepared(model: ModelProto) -> str:
+    """How repro computes a prepared model, as a build's `qdq`."""
+    return next((entry.value for entry in model.metadata_props if entry.key == _QDQ), FLOAT)
+
+
+def _mark(model: ModelProto) -> Set[str]:
+    """Notes in a prepared model that repro computes it on integers, and finds the values that this reading, like
+    runtimes with operators for quantized integers, does not have: what DequantizeLinear makes, and what leads to
+    QuantizeLinear alone."""
+    model.metadata_props.add(key=_QDQ, value=INTEGER)
+    shown = {item.name for item in model.graph.output}
+    readers: dict[str, list[NodeProto]] = {}
+    inner = builtins.set[str]()
+    for node in reversed(model.graph.node):  # in canonical order: readers come behind
+        for name in node.output:
+            behind = [each for each in readers.get(name, ()) if each.op_type != "QuantizeLinear"]
+            leads = all(each.op_type != "DequantizeLinear" and inner.issuperset(each.output) for each in behind)
+            if node.op_type == "DequantizeLinear" or (leads and name not in shown):
+                inner.add(name)
+        for name in reads(node):
+            readers.setdefault(name, []).append(node)
+    return inner - shown
 
 
 def _artifact(model: Source) -> reading.Stored | None:

@@ -11,6 +11,7 @@ from repro.errors import ReproError
 from repro.frontend.bindings import Bindings, input_tensor, input_type, set_value
 from repro.frontend.imported import Imported, ParameterSlot, Port, TrainingNotes
 from repro.frontend.importer import Importer
+from repro.frontend.integer_qdq import FLOAT
 from repro.frontend.load import LoadedModel
 from repro.frontend.scope import Body, Items, Scope
 from repro.frontend.tensors import dtype_of
@@ -28,6 +29,7 @@ def import_model(
     set_values: Mapping[str, Any] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
+    qdq: str = FLOAT,
 ) -> Imported:
     """The canonical graph of a model's outputs.
 
@@ -35,7 +37,7 @@ def import_model(
     the rest. `seed` is the 64-bit key of random nodes without a seed of their own. Raises ReproError.
     """
     with exact_arithmetic():
-        return _import(Importer(loaded, seed), bind or {}, set_values or {}, input_shapes or {})
+        return _import(Importer(loaded, seed, qdq), bind or {}, set_values or {}, input_shapes or {})
 
 
 def _import(

@@ -15,6 +15,7 @@ from repro.errors import ReproError
 from repro.frontend import attributes, dispatch
 from repro.frontend.context import NodeContext
 from repro.frontend.folding import Folder, dependencies
+from repro.frontend.integer_qdq import FLOAT, INTEGER, IntegerQdq
 from repro.frontend.limits import BODY_NODES, MAX_UNROLLED_NODES, call_key, domain_of
 from repro.frontend.load import LoadedModel, check_opset, function_opsets
 from repro.frontend.registry import OnnxOp, find_op
@@ -31,7 +32,7 @@ _PLACEHOLDERS = 1 << 32
 class Importer:
     """One import: parameters, folding, locations and budgets of one model."""
 
-    def __init__(self, loaded: LoadedModel, seed: int = 0) -> None:
+    def __init__(self, loaded: LoadedModel, seed: int = 0, qdq: str = FLOAT) -> None:
         self.loaded, self.seed = loaded, seed & ((1 << 64) - 1)
         self.folder = Folder(lambda node: self.initial[str(node["identity"])][1])
         self.locations: Locations = {}
@@ -45,6 +46,7 @@ class Importer:
         self._bodies: dict[str, Body] = {}
         self.input_names: list[str] = []
         self._placeholders = _PLACEHOLDERS
+        self._integers = IntegerQdq() if qdq == INTEGER else None
         self._left = 2 * loaded.expanded_nodes + MAX_UNROLLED_NODES
 
     def initializer(self, scope: Scope, name: str) -> Value:
@@ -214,8 +216,16 @@ class Importer:
         op = self._operator(scope, node)
         ctx = NodeContext(self, scope, index, inputs)
         results = dispatch.call(ctx, op, inputs)
+        if self._integers is not None:
+            results = tuple(self._on_integers(scope, item) for item in results)
         self._locate(results, f"{ctx.op_type} {ctx.name}")
         return results
+
+    def _on_integers(self, scope: Scope, item: Item) -> Item:
+        reading = self._integers
+        if not isinstance(item, Value) or reading is None:
+            return item
+        return reading.read(item, lambda value: self.static(scope, value))
 
     def _operator(self, scope: Scope, node: onnx.NodeProto) -> OnnxOp:
         domain = domain_of(node.domain)

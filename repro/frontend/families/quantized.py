@@ -8,7 +8,7 @@ from repro.frontend.families.convolution import conv_integer
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value
 from repro.ir.types import F32
-from repro.ops import add, broadcast, broadcast_to, convert_to, div, elementwise, mul, reshape
+from repro.ops import add, broadcast, broadcast_to, convert_to, div, elementwise, fill, maximum, mul, reshape
 
 
 @onnx_op("QLinearMatMul", since=10, moves=True)
@@ -50,11 +50,20 @@ def requantized(ctx: NodeContext, product: Value, scales: tuple[Value, Value, Va
 
     def body(product: Value, left: Value, right: Value, out: Value, zero: Value) -> Value:
         left, right, out = broadcast_together(*(convert_to(each, F32) for each in (left, right, out)))
-        factor = broadcast_to(div(mul(left, right), out), product.shape)
-        rounded = elementwise("round", mul(convert_to(product, F32), factor))
-        return convert_to(add(rounded, convert_to(broadcast_to(zero, product.shape), F32)), zero.dtype)
+        factor = div(mul(left, right), out)
+        return rescaled(product, factor, zero)
 
     return ctx.composite("Requantize", (product, *small), body).value
+
+
+def rescaled(product: Value, factor: Value, zero: Value, positive: bool = False) -> Value:
+    """round(float(product) * factor) + zero, converted to the type of the zero point; if asked, of the greater of 0
+    and the scaled product."""
+    y = mul(convert_to(product, F32), broadcast_to(factor, product.shape))
+    if positive:
+        y = maximum(fill(0, y.type), y)
+    y = add(elementwise("round", y), convert_to(broadcast_to(zero, product.shape), F32))
+    return convert_to(y, zero.dtype)
 
 
 def _fitting(ctx: NodeContext, value: Value, product: Value) -> Value:
