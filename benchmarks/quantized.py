@@ -1,13 +1,13 @@
 """Models as ONNX Runtime's tools quantize them, beside ONNX Runtime.
 
-    python -m benchmarks.quantized [NAME...] [--threads N] [--rounds 9] [--seconds 20]
+    python -m benchmarks.quantized [NAME...] [--kinds KIND,...] [--threads N] [--rounds 9] [--seconds 20]
 
-Models of `repro bench` (forward), with weights drawn at random: those of matrix products quantized dynamically
-(DynamicQuantizeLinear and MatMulInteger), `resnet18` statically in the format QOperator (QLinearConv, QLinearAdd, ...)
-with activations in u8 and weights in i8, one scale for each channel. Milliseconds of one run, medians of rounds in
-turn, the ratio with its 95 % interval; above 1, repro is faster. `apart` is the largest difference of the first output
-from ONNX Runtime's, as a share of its largest value: of a sum that both round once to bytes, one may take the step
-above.
+Models of `repro bench` (forward), with weights drawn at random. Kinds: `dynamic` (matrix products as
+DynamicQuantizeLinear and MatMulInteger); the others statically, with activations in u8 and weights in i8, one scale for
+each channel: `QOperator` (QLinearConv, QLinearAdd, ...), and the format QDQ as `integer` and as `float`, which are
+repro's two ways to compute it (`--qdq`). Milliseconds of one run, medians of rounds in turn, the ratio with its 95 %
+interval; above 1, repro is faster. `apart` is the largest difference of the first output from ONNX Runtime's, as a
+share of its largest value: of a sum that both round once to bytes, one may take the step above.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnxruntime import quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from rich.table import Table
@@ -30,18 +29,23 @@ from repro.bench import measuring, peaks
 from repro.bench.measuring import ratio
 from repro.bench.sides import SIDES, Job
 from repro.bench.workloads import FORWARD, WORKLOADS
+from repro.frontend.integer_qdq import FLOAT, INTEGER, QDQ
 from repro.ir.types import Array
 from repro.tables import console
 
-DYNAMIC, STATIC = ("mlp", "gpt", "bert", "gpt_token"), ("resnet18",)
+MODELS = {
+    "dynamic": ("mlp", "gpt", "bert", "gpt_token"),
+    "QOperator": ("resnet18",),
+    INTEGER: ("mlp", "gpt", "bert", "resnet18"),
+    FLOAT: ("resnet18",),
+}
+"""By kind."""
 SAMPLES = 3
 """Batches that static quantization finds its scales from."""
 
 
 @dataclass(frozen=True)
 class Row:
-    name: str
-    kind: str
     ours: float
     theirs: float
     ratio: str
@@ -49,48 +53,49 @@ class Row:
 
 
 class _Samples(quantization.CalibrationDataReader):
-    """Batches of normal numbers."""
+    """Inputs as the workload draws them, and then others of the same kind."""
 
-    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
+    def __init__(self, inputs: dict[str, Array]) -> None:
         random = np.random.default_rng(5)
-        drawn = ({n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()} for _ in range(SAMPLES))
-        self._batches = iter(list(drawn))
+        self._batches = iter([{name: _another(x, random) for name, x in inputs.items()} for _ in range(SAMPLES)])
 
     def get_next(self) -> dict[str, Array] | None:  # pyright: ignore[reportIncompatibleMethodOverride] (None ends it)
         return next(self._batches, None)
 
 
-def quantized(name: str, folder: Path) -> str:
-    """Writes a workload's quantized model into a folder, and says how it was made."""
-    network, outputs = WORKLOADS[name].network(FORWARD)
+def _another(like: Array, random: np.random.Generator) -> Array:
+    """Normal numbers, or integers among those of an input."""
+    if like.dtype.kind == "f":
+        return random.standard_normal(like.shape).astype(like.dtype)
+    return random.integers(like.min(), like.max(), like.shape, like.dtype, endpoint=True)
+
+
+def quantize(name: str, kind: str, folder: Path) -> None:
+    """Writes a workload's quantized model into a folder."""
+    workload = WORKLOADS[name]
+    network, outputs = workload.network(FORWARD)
     source, target = folder / "float.onnx", folder / "model.onnx"
     source.write_bytes(network.model(*outputs).SerializeToString())
-    if name in DYNAMIC:
+    if kind == "dynamic":
         quantization.quantize_dynamic(source, target, weight_type=quantization.QuantType.QInt8)
-        return "dynamic"
+        return
     prepared = folder / "prepared.onnx"
     quant_pre_process(str(source), str(prepared))
-    graph = onnx.load(prepared).graph
-    known = {each.name for each in graph.initializer}
-    shapes = {
-        each.name: tuple(dim.dim_value for dim in each.type.tensor_type.shape.dim)
-        for each in graph.input
-        if each.name not in known
-    }
+    form = quantization.QuantFormat.QOperator if kind == "QOperator" else quantization.QuantFormat.QDQ
     options: dict[str, Any] = {"activation_type": quantization.QuantType.QUInt8, "per_channel": True}
-    options |= {"weight_type": quantization.QuantType.QInt8, "quant_format": quantization.QuantFormat.QOperator}
-    quantization.quantize_static(str(prepared), str(target), _Samples(shapes), **options)
-    return "QOperator"
+    options |= {"weight_type": quantization.QuantType.QInt8, "quant_format": form}
+    quantization.quantize_static(str(prepared), str(target), _Samples(workload.inputs()), **options)
 
 
-def measured(name: str, threads: int, rounds: int, seconds: float, folder: Path) -> Row:
-    kind = quantized(name, folder)
-    repro.build(folder / "model.onnx", folder / "artifact", targets=peaks.this_machine().name, force=True)
+def measured(name: str, kind: str, threads: int, rounds: int, seconds: float, folder: Path) -> Row:
+    quantize(name, kind, folder)
+    target, qdq = peaks.this_machine().name, kind if kind in QDQ else FLOAT
+    repro.build(folder / "model.onnx", folder / "artifact", targets=target, force=True, qdq=qdq)
     job = Job(WORKLOADS[name], FORWARD, threads, folder)
     ours, theirs, _ = measuring.rounds(job, ("repro", "onnxruntime"), rounds, seconds, _nothing)
     found = ratio(theirs, ours)
     text = f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
-    return Row(name, kind, ours.seconds * 1e3, theirs.seconds * 1e3, text, _apart(job))
+    return Row(ours.seconds * 1e3, theirs.seconds * 1e3, text, _apart(job))
 
 
 def _nothing() -> float:
@@ -104,20 +109,24 @@ def _apart(job: Job) -> float:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", default=[*DYNAMIC, *STATIC])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
+    parser.add_argument("--kinds", default=",".join(MODELS), help="with commas (default: all)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each model, at most about")
     options = parser.parse_args(arguments)
-    for name in options.names:
-        if name not in (*DYNAMIC, *STATIC):
-            parser.error(f"no such model: {name}; there are {', '.join((*DYNAMIC, *STATIC))}")
+    kinds = options.kinds.split(",")
+    for what, given, known in (("model", options.names, sum(MODELS.values(), ())), ("kind", kinds, tuple(MODELS))):
+        if strange := [word for word in given if word not in known]:
+            parser.error(f"no such {what}: {strange[0]}; there are {', '.join(dict.fromkeys(known))}")
     measuring.same_processors(options.threads)
     table = Table("model", "quantized", "threads", "repro, ms", "ONNX Runtime, ms", "ort / repro", "apart")
-    for name in options.names:
+    every = [(name, kind) for kind in kinds for name in MODELS[kind]]
+    for name, kind in (each for each in every if not options.names or each[0] in options.names):
         with tempfile.TemporaryDirectory(prefix="repro-quantized-") as folder:
-            row = measured(name, options.threads, options.rounds, options.seconds, Path(folder))
-        cells = (row.name, row.kind, str(options.threads), f"{row.ours:.2f}", f"{row.theirs:.2f}", row.ratio)
+            row = measured(name, kind, options.threads, options.rounds, options.seconds, Path(folder))
+        how = f"QDQ, {kind}" if kind in QDQ else kind
+        cells = (name, how, str(options.threads), f"{row.ours:.2f}", f"{row.theirs:.2f}", row.ratio)
         table.add_row(*cells, f"{row.apart:.4f}")
     console().print(table)
 

@@ -136,3 +136,23 @@ def test_refusals() -> None:
         made = model(op, inputs, (TensorProto.UINT8,), **attributes)
         with pytest.raises(ReproError):
             run_model(made, {name: array for name, array in inputs.items() if array is not None})
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("axis", [None, 1, -1])
+def test_onnxruntime_has_own_operators_for_16_bits(kind: Any, axis: int | None) -> None:
+    """Its tools write them where the model's opset has none of that type; per axis as in ONNX."""
+    x = RANDOM.standard_normal((3, 4, 5)).astype(np.float32)
+    count = () if axis is None else (x.shape[axis],)
+    scale = np.asarray(RANDOM.random(count) * 0.01 + 0.01, np.float32)
+    zero = np.asarray(RANDOM.integers(0, 100, count), kind)
+    attributes = {} if axis is None else {"axis": axis}
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    quantize = {"x": x * 5, "s": scale, "z": zero}
+    made = model("QuantizeLinear", quantize, (code,), **attributes)
+    (quantized,), (wanted,) = run_model(made, quantize), by_onnxruntime(made, quantize)
+    np.testing.assert_array_equal(quantized, wanted)
+    dequantize = {"x": quantized, "s": scale, "z": zero}
+    made = model("DequantizeLinear", dequantize, (TensorProto.FLOAT,), **attributes)
+    (found,), (wanted,) = run_model(made, dequantize), by_onnxruntime(made, dequantize)
+    assert found.tobytes() == wanted.tobytes()

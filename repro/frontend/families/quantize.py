@@ -6,6 +6,7 @@ import numpy as np
 
 from repro.frontend.context import NodeContext
 from repro.frontend.families.elementwise import to_f8_unsaturated
+from repro.frontend.families.ort_common import MICROSOFT
 from repro.frontend.families.positions import repeat_each
 from repro.frontend.registry import onnx_op
 from repro.ir.graph import Value
@@ -31,13 +32,19 @@ _INTEGERS = ("i8", "u8", "i16", "u16")
 _FLOATS = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
 
 
+def _opset(ctx: NodeContext) -> int:
+    """The opset of ONNX that a node's attributes are those of; ONNX Runtime's own operators have them since 13, and
+    16-bit types before ONNX had."""
+    return 13 if ctx.node.domain == MICROSOFT else ctx.opset
+
+
 def _spread(ctx: NodeContext, factor: Value, x: Value) -> Value:
     """Scale or zero point stretched to x: one for all, one for each place of `axis`, or one for each block of it."""
     if factor.type.elements == 1 and factor.rank <= 1:
         return broadcast(reshape(factor, ()), x.shape, ())
     axis = ctx.axis(ctx.attr_int("axis", 1) if x.rank > 1 else 0, x.rank)
-    block = ctx.attr_int("block_size", 0) if ctx.opset >= 21 else 0
-    if ctx.opset >= 13 and not block and factor.shape == (x.shape[axis],):
+    block = ctx.attr_int("block_size", 0) if _opset(ctx) >= 21 else 0
+    if _opset(ctx) >= 13 and not block and factor.shape == (x.shape[axis],):
         return broadcast(factor, x.shape, (axis,))
     wanted = list(x.shape)
     if block > 0:
@@ -56,17 +63,18 @@ def _shift(ctx: NodeContext, zero: Value | None) -> tuple[Value, ...]:
 
 
 @onnx_op("QuantizeLinear", since=10, moves=True)
+@onnx_op("QuantizeLinear", domain=MICROSOFT, moves=True)
 def quantize_linear(ctx: NodeContext, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """round(x / scale) + zero point, in f32, saturated to an integer type; to f8: x / scale + zero point, converted."""
     target = zero.dtype if zero is not None else U8
-    if ctx.opset >= 21 and ctx.attr_int("output_dtype", 0):
+    if _opset(ctx) >= 21 and ctx.attr_int("output_dtype", 0):
         target = ctx.attr_dtype("output_dtype")
     if (zero is not None and zero.dtype is not target) or target.name not in _INTEGERS + _FLOATS:
         found = f"{target}" + (f", zero point {zero.dtype}" if zero is not None else "")
         raise ctx.error("the type to quantize to does not fit", found, ", ".join(_INTEGERS + _FLOATS))
     if zero is not None and zero.shape != scale.shape and (zero.type.elements, scale.type.elements) != (1, 1):
         raise ctx.error("scale and zero point differ in shape", f"{scale.type} and {zero.type}", "one shape")
-    saturate = ctx.attr_bool("saturate", True) if ctx.opset >= 19 else True
+    saturate = ctx.attr_bool("saturate", True) if _opset(ctx) >= 19 else True
 
     def body(x: Value, scale: Value, *zero: Value) -> Value:
         ratio = div(convert_to(x, F32), _spread(ctx, convert_to(scale, F32), x))
@@ -82,10 +90,11 @@ def quantize_linear(ctx: NodeContext, x: Value, scale: Value, zero: Value | None
 
 
 @onnx_op("DequantizeLinear", since=10, moves=True)
+@onnx_op("DequantizeLinear", domain=MICROSOFT, moves=True)
 def dequantize_linear(ctx: NodeContext, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """(x - zero point) * scale: integers subtracted exactly, the product in f32, rounded once to the result's type."""
     target = scale.dtype
-    if ctx.opset >= 23 and ctx.attr_int("output_dtype", 0):
+    if _opset(ctx) >= 23 and ctx.attr_int("output_dtype", 0):
         target = ctx.attr_dtype("output_dtype")
     if x.dtype.name not in (*_INTEGERS, *_FLOATS, "i32") or (zero is not None and zero.dtype is not x.dtype):
         found = f"{x.type}" + (f", zero point {zero.type}" if zero is not None else "")
