@@ -97,14 +97,14 @@ class KernelBuilder:
         nest = collapse(replace(nest, offset=self.offset(target, nest.offset)))
         found: list[Call] = []
         for side in (0, 1):
-            contraction = find(_bare(nest))
+            contraction = find(_bare(nest), floats=True)
             if contraction is None or not operands.awkward(contraction, side, self.invariant(contraction.terms[side])):
                 continue
             invariant = self.invariant(contraction.terms[side])
             tile = operands.tiled(contraction, side) if invariant else None
             if tile is not None:
                 nest = nest if tile.extent == operands.TILE else split(nest, tile, operands.TILE)
-                contraction = find(_bare(nest)) or contraction
+                contraction = find(_bare(nest), floats=True) or contraction
             term, axes = contraction.terms[side], operands.places(contraction, side, tile is not None)
             packed = self.builder.temporary(TensorType(term.dtype, tuple(axis.extent for axis in axes)))
             place = ix.linear(axes, packed.type.shape)

@@ -131,7 +131,7 @@ class _ByteProducts:
     def call(self, step: Call) -> Sequence[Step]:
         """The calls in place of one."""
         kernel = self.program.kernels[step.kernel]
-        if find(kernel, integers=True) is None or reads_its_output(kernel):
+        if find(kernel) is None or reads_its_output(kernel):
             return (step,)
         whole = called(kernel, step)
         (total,) = (e for e in topological(whole.roots) if isinstance(e, Reduce))

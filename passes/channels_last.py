@@ -52,7 +52,7 @@ class _ChannelsLast:
 
     def call(self, step: Call) -> Sequence[Step]:
         kernel = self.kernels[step.kernel]
-        plain = not kernel.serial and not reads_its_output(kernel) and contraction.find(kernel, integers=True) is None
+        plain = not kernel.serial and not reads_its_output(kernel) and contraction.find(kernel) is None
         if not plain or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
             return (step,)
         whole = called(kernel, step)

@@ -9,14 +9,14 @@ would lie apart. Everything else is inlined into its users, unless that would re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from passes.made_again import in_other_shape, made_again
+from passes.made_again import made_again
 from passes.nodes import (
     Users,
     by_element,
     continues,
+    goes_on,
     is_together,
     is_view,
     lies_apart,
@@ -26,6 +26,7 @@ from passes.nodes import (
     reduces,
     spreads,
 )
+from passes.widening import is_widened, narrow, widens
 from repro.ir.graph import Graph, Node, Value
 from repro.ops.record import ByElement, ByNests, Op, Structural, record
 
@@ -39,11 +40,6 @@ DIVISIONS = 2
 """Readers that may each divide again rather than read what one division stored."""
 LARGEST_REGION = 24
 """Elementwise ops among which what reads a value is followed to where it meets again."""
-WIDENING = frozenset({"convert", "sub"})
-"""Ops that make of an integer a wider one less a number."""
-MOST_WIDENING = 2
-FEW_NUMBERS = 16
-"""Of so many times the elements: numbers that are read again and again."""
 FEW_TERMS = 4
 """Of sums that are terms of others."""
 SHORTEST_ROW, LONGEST_ROW = 64, 8192
@@ -71,15 +67,7 @@ def _chain(start: Value, users: Users, results: frozenset[Value], taken: set[Val
     while not is_together(start.node) and (region := _region(links[-1], users, results, taken)):
         links.append(region[-1])
         between += region[:-1]
-    return _Chain(links if links[-1] in results else _narrow(links), between)
-
-
-def _narrow(links: list[Value]) -> list[Value]:
-    """A chain up to what is only widened at its end: what follows is made again where it is read."""
-    for end in range(max(1, len(links) - MOST_WIDENING), len(links)):
-        if _only_widened(links[end - 1 :]):
-            return links[:end]
-    return links
+    return _Chain(links if links[-1] in results else narrow(links), between)
 
 
 def _region(value: Value, users: Users, results: frozenset[Value], taken: set[Value]) -> list[Value]:
@@ -152,7 +140,7 @@ def _served(
         if len(behind) != 1 or not continues(behind[0], links[-1]) or moves(behind[0]) or behind[0].value in taken:
             break
         links.append(behind[0].value)
-    value = links[-1] if links[-1] in results else _narrow(links)[-1]
+    value = links[-1] if links[-1] in results else narrow(links)[-1]
     if value in taken or any(picked(user, value, users) for user in users.get(value, ())):
         return None
     return wide.value, value
@@ -263,48 +251,6 @@ def _shared_view(node: Node, users: Users) -> bool:
     return bool(small) and moves(node) and len(users.get(node.results[0], ())) > 1
 
 
-def _goes_on(value: Value, users: Users) -> bool:
-    """Whether the only thing that becomes of a value is another at the same element."""
-    behind = users.get(value, ())
-    return len(behind) == 1 and not moves(behind[0]) and continues(behind[0], value)
-
-
-def _widens(value: Value, users: Users) -> bool:
-    """Whether what would be stored in its place is an integer of a wider type, made of it by few cheap instructions:
-    what reads that can as well make it again (quantized values less their zero point)."""
-    links = [value]
-    while len(links) <= MOST_WIDENING and _goes_on(links[-1], users):
-        links.append(users[links[-1]][0].results[0])
-    return not _goes_on(links[-1], users) and _only_widened(links)
-
-
-def _only_widened(links: Sequence[Value]) -> bool:
-    """Whether each of several values only makes a wider integer of the one before."""
-    wider = 1 < links[0].dtype.bits < links[-1].dtype.bits
-    return wider and not any(each.dtype.is_float for each in links) and all(e.node.op in WIDENING for e in links[1:])
-
-
-def _is_widened(value: Value, stored: set[Value]) -> bool:
-    """Whether a value is made so of one that lies in memory."""
-    found, most = value, MOST_WIDENING
-    while most and found.node.op in WIDENING and not found.dtype.is_float:
-        operands = found.node.operands
-        wide = [each for each in operands if len(operands) == 1 or not _is_small(each, found)]
-        if len(wide) != 1:
-            return False
-        found, most = wide[0], most - 1
-        if in_other_shape(found) in stored or not in_other_shape(found).node.operands:
-            return not found.dtype.is_float and 1 < found.dtype.bits < value.dtype.bits
-    return False
-
-
-def _is_small(operand: Value, value: Value) -> bool:
-    """Whether it is a number, or few of them under the shape of another: zero points."""
-    while is_view(operand.node):
-        operand = operand.node.operands[0]
-    return operand.type.elements == 1 or operand.type.elements * FEW_NUMBERS <= value.type.elements
-
-
 def _readers(value: Value, users: Users) -> int:
     """How many nodes read a value, those behind a view that grows counted each; picks compute their few elements."""
     total = 0
@@ -342,9 +288,9 @@ def _stored(
     readers = 0 if moves(node) or not node.operands else _readers(value, users)
     again = readers <= (DIVISIONS if op.expensive else readers) and made_again(node, users, stored)
     several = readers > 1 and not again
-    if not several and (readers > 1 or (_goes_on(value, users) and not _widens(value, users))):
+    if not several and (readers > 1 or (goes_on(value, users) and not widens(value, users))):
         limit = LARGEST_EXPRESSION + 1
-    if value not in results and value not in stored and _is_widened(value, stored):
+    if value not in results and value not in stored and is_widened(value, stored):
         return set()
     if value in results or value in stored or several or weight[node] >= limit:
         return {value}

@@ -116,7 +116,7 @@ class _Updates:
 def _stores_once(kernel: Kernel) -> bool:
     """Whether each output is computed once, however the machine runs it: what a window is read through may be computed
     again by the plain order."""
-    found = find(kernel)
+    found = find(kernel, floats=True)
     return found is not None and found.absent_in is None and window(kernel, found.extents[1]) is None
 
 

@@ -53,7 +53,7 @@ def _is_width(lanes: int) -> bool:
 
 def can_tile(kernel: Kernel) -> bool:
     """Whether register tiles can run the kernel."""
-    contraction = find(kernel, integers=True)
+    contraction = find(kernel)
     if contraction is None or not contraction.columns or 0 in contraction.extents:
         return False
     return contraction.chain.panel <= LONGEST_PANEL

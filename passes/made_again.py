@@ -8,7 +8,7 @@ and shifted is stored, and the sums of its gradient read the cotangent as it lie
 
 from __future__ import annotations
 
-from passes.nodes import Users, continues, is_view, moves, picked, reorders
+from passes.nodes import Users, continues, is_view, moves, picked, reorders, under_other_shapes
 from repro.ir.graph import Node, Value
 from repro.ir.scalars import SCALARS
 
@@ -54,8 +54,7 @@ def _made_of(value: Value, stored: set[Value], most: int) -> Value | None:
 
 def _is_near(operand: Value, value: Value, stored: set[Value]) -> bool:
     """Whether it is a number, or a small stored value, spread over the shape of another."""
-    while is_view(operand.node):
-        operand = operand.node.operands[0]
+    operand = under_other_shapes(operand)
     return operand.type.elements == 1 or (operand in stored and operand.type.elements * NEAR <= value.type.elements)
 
 

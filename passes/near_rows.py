@@ -81,7 +81,7 @@ class _NearRows:
 
     def _may_join(self, call: Call) -> bool:
         kernel = self.kernels[call.kernel]
-        plain = len(kernel.stores) == 1 and not kernel.serial and find(kernel, integers=True) is None
+        plain = len(kernel.stores) == 1 and not kernel.serial and find(kernel) is None
         return plain and _is_in_order(kernel) and not _turns(kernel)
 
     def _is_kept(self, call: Call, buffer: int) -> bool:

@@ -50,6 +50,13 @@ def is_view(node: Node) -> bool:
     return lowering is not None and lowering.moves and len(node.operands) == 1
 
 
+def under_other_shapes(value: Value) -> Value:
+    """The value whose elements a chain of views names: itself, or what lies under them."""
+    while is_view(value.node):
+        value = value.node.operands[0]
+    return value
+
+
 def reorders(node: Node) -> bool:
     """Whether elements of its operand lie in another order in it."""
     if not is_view(node) or not node.types[0].elements:
@@ -139,3 +146,9 @@ def meets_together(value: Value, users: Users) -> bool:
         is_together(user) or (is_view(user) and not reorders(user) and meets_together(user.results[0], users))
         for user in behind
     )
+
+
+def goes_on(value: Value, users: Users) -> bool:
+    """Whether the only thing that becomes of a value is another at the same element."""
+    behind = users.get(value, ())
+    return len(behind) == 1 and not moves(behind[0]) and continues(behind[0], value)

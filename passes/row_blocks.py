@@ -114,7 +114,7 @@ def _divides(kernel: Kernel, axis: Axis, parts: int, limits: Limits) -> bool:
     """Whether an axis may be cut in that many parts: of a contraction, rows that leave enough for what is packed, where
     each of a batch packs its own columns; those that all rows share are packed for as many rows as can be.
     """
-    contraction = find(kernel, integers=True)
+    contraction = find(kernel)
     if contraction is None or axis in contraction.batch:
         return True
     batch, rows, columns, terms = contraction.extents
@@ -277,7 +277,7 @@ class _Blocks:
     def _count(self, group: _Group, calls: Sequence[Call]) -> int:
         """As few blocks as fit, or as many as leave enough to each other."""
         least = self.limits.least_bytes
-        if least is None or any(find(self.kernel(call), integers=True) is not None for call in calls):
+        if least is None or any(find(self.kernel(call)) is not None for call in calls):
             return group.counts[0]
         size = self._most(self._carried(calls), calls)
         return max((count for count in group.counts if size // count >= least), default=group.counts[0])

@@ -79,7 +79,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
     for each in several:
         tile = None if each is None else each.tile
         seen = None if tile is None or not tile.window else any_window(kernel, tile.block_m)
-        contraction = find(kernel, integers=True) if seen is None else seen.contraction
+        contraction = find(kernel) if seen is None else seen.contraction
         if each is None or tile is None or contraction is None:
             continue
         columns_per_tile = tile.vectors * each.vector_width
@@ -90,7 +90,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
 
 def _of_few_rows(kernel: Kernel, found: Schedule, machine: Machine) -> Schedule | None:
     """The schedule of few rows, if the columns lay in the order of tiles."""
-    contraction, tile = find(kernel, integers=True), found.tile
+    contraction, tile = find(kernel), found.tile
     if contraction is None or tile is None or not _few_rows(contraction, machine):
         return None
     return replace(found, tile=replace(tile, vectors=_long_run(contraction, found.vector_width, machine)))
@@ -212,7 +212,7 @@ def _across(kernel: Kernel, machine: Machine) -> Schedule | None:
 
 
 def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
-    contraction = find(kernel, integers=True)
+    contraction = find(kernel)
     if contraction is None or not can_tile(kernel):
         return None
     _, rows, columns, terms = contraction.extents

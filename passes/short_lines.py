@@ -26,7 +26,7 @@ def short_lines(program: Program, lanes: int) -> Program:
 def _longer(kernel: Kernel, lanes: int) -> Kernel:
     reduces = [expr for expr in kernel.expressions if isinstance(expr, Reduce)]
     plain = not kernel.serial and not reads_its_output(kernel) and all(store.when is None for store in kernel.stores)
-    plain = plain and find(kernel, integers=True) is None  # register tiles have short lines of their own
+    plain = plain and find(kernel) is None  # register tiles have short lines of their own
     if len(kernel.axes) < 2 or not plain or not reduces or not all(isinstance(e.order, Exact) for e in reduces):
         return kernel
     *before, outer, inner = kernel.axes

@@ -81,7 +81,7 @@ def _tiles(kernel: Kernel, tile: ContractionTile) -> tuple[Contraction, int]:
     found = any_window(kernel, tile.block_m) if tile.window else None
     if found is not None:
         return found.contraction, found.rows_per_unit
-    contraction = find(kernel, integers=True)
+    contraction = find(kernel)
     assert contraction is not None, "tiles of a contraction"
     return contraction, tile.rows
 

@@ -134,10 +134,10 @@ def any_window(kernel: Kernel, most_rows: int) -> Window | None:
 
 def _contraction(kernel: Kernel) -> tuple[Kernel, Contraction | None]:
     """The kernel with its groups cut, and its contraction, if it has one that has outputs and terms."""
-    if len(kernel.stores) > 1 or find(kernel, integers=True) is None:
+    if len(kernel.stores) > 1 or find(kernel) is None:
         return kernel, None
     cut = ungrouped(kernel)
-    found = find(cut, integers=True)
+    found = find(cut)
     return cut, None if found is None or 0 in found.extents else found
 
 
@@ -198,7 +198,7 @@ def _turned(kernel: Kernel, found: Contraction, side: int) -> Contraction:
 def _of_part(kernel: Kernel, axis: Axis, inner: int, side: int, most_rows: int) -> Window | None:
     """The window of the kernel with the axis cut in two, the inner one of that extent."""
     again = cut(kernel, axis, inner)
-    found = find(again, integers=True)
+    found = find(again)
     return None if found is None else _of_side(again, found, side, most_rows)
 
 

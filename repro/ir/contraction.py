@@ -149,14 +149,14 @@ def one_axis(offset: Expr, axes: Sequence[Axis], step: int) -> bool:
     return True
 
 
-def find(kernel: Kernel, integers: bool = False) -> Contraction | None:
-    """The kernel as a contraction, or None where it is not one that tiles can run; with `integers`, one of these too:
-    their sums have no order, so that of a chain is as good."""
+def find(kernel: Kernel, floats: bool = False) -> Contraction | None:
+    """The kernel as a contraction, or None where it is not one that tiles can run; with `floats`, not one of integers
+    either. (Sums of these have no order, so that of a chain is as good.)"""
     reductions = [e for e in kernel.expressions if isinstance(e, Reduce)]
     if len(reductions) != 1 or not _in_one_place(kernel) or kernel.serial:
         return None
     reduce, store = reductions[0], kernel.stores[0]
-    factors = _products(reduce) if integers else None
+    factors = None if floats else _products(reduce)
     order = reduce.order if factors is None else _any_chain(reduce)
     if not isinstance(order, Chain) or reduce in store.offset.children:
         return None

@@ -12,7 +12,7 @@ from repro.ir.loops import Kernel
 
 def describe(kernel: Kernel) -> str:
     """A kernel in a few words: `dot 2048x1152x384`, `add of 384 over 2048`, `elements 786432`."""
-    contraction = find(kernel, integers=True)
+    contraction = find(kernel)
     if contraction is not None:
         batch, rows, columns, terms = contraction.extents
         integers = "" if contraction.reduce.dtype.is_float else f" {contraction.reduce.dtype.name}"

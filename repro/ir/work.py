@@ -51,7 +51,7 @@ def multiply_adds(kernel: Kernel) -> int:
 
 def byte_products(kernel: Kernel) -> int:
     """Products of bytes in a contraction of quads; 0 for other kernels."""
-    found = contraction.find(kernel, integers=True)
+    found = contraction.find(kernel)
     return 0 if found is None or found.unsigned is None else byte_dot.BYTES * math.prod(found.extents)
 
 
@@ -66,7 +66,7 @@ def program_instructions(program: Program, schedules: Sequence[Schedule]) -> int
 
 
 def _instructions(kernel: Kernel, schedule: Schedule) -> int:
-    found = None if schedule.tile is None else contraction.find(kernel, integers=True)
+    found = None if schedule.tile is None else contraction.find(kernel)
     fused = 0 if found is None else math.prod(found.extents)
     return operations(kernel) - fused + fused // schedule.vector_width
 

@@ -233,8 +233,8 @@ def same(found: Sequence[Array], wanted: Sequence[Array]) -> None:
 
 
 def endings(value: Scaled) -> list[To]:
-    """Byte types by a power of two times a scale of the value, so that ties come up; and 16 bits, in which another order
-    of roundings shows."""
+    """Byte types by a power of two times a scale of the value, so that ties come up; and 16 bits, in which another
+    order of roundings shows."""
     largest = np.abs(value.floats).max(initial=F32(1e-3))
     scale = value.scale.reshape(-1)[0]
     coarse = F32(np.ldexp(scale, int(np.ceil(np.log2(largest / scale / 150)))))
@@ -257,7 +257,7 @@ def assert_scaled(sketch: Sketch, name: str, wanted: Scaled) -> None:
         expected[sketch.quantized(name, to)] = to.of(wanted)
         expected[sketch.quantized(floor, to)] = to.of(wanted, floor=True)
     same(sketch.run(*expected), list(expected.values()))
-    for alone in (0, 2, 5, 10):
+    for alone in (0, 5):
         output = list(expected)[alone]
         same(sketch.run(output), [expected[output]])
 
@@ -386,9 +386,7 @@ def convolution(
     return sketch.op("Conv", *operands, **attributes), Scaled(integers, np.asarray(scale).reshape(column))
 
 
-@pytest.mark.parametrize("left", [U8, I8])
-@pytest.mark.parametrize("axis", [None, 0])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("left", "axis", "bias"), [(U8, None, True), (I8, 0, True), (U8, 0, False), (I8, None, False)])
 @pytest.mark.parametrize(("shape", "kernel", "attributes"), CONVOLUTIONS)
 def test_conv(left: Any, axis: Any, bias: bool, shape: Any, kernel: Any, attributes: Any) -> None:
     sketch = Sketch()
@@ -424,9 +422,7 @@ TRANSPOSED: list[tuple[Sequence[int], Sequence[int], Mapping[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("left", [U8, I8])
-@pytest.mark.parametrize("axis", [None, 1])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("left", "axis", "bias"), [(U8, None, True), (I8, 1, True), (U8, 1, False), (I8, None, False)])
 @pytest.mark.parametrize(("shape", "kernel", "attributes"), TRANSPOSED)
 def test_conv_transpose(left: Any, axis: Any, bias: bool, shape: Any, kernel: Any, attributes: Any) -> None:
     random = np.random.default_rng(7)
@@ -527,6 +523,20 @@ def test_scales_that_are_inputs(runtime: str) -> None:
     same(sketch.run(*expected), list(expected.values()))
 
 
+@pytest.mark.parametrize("nodes", [("x",), ("w",), ("x", "w")])
+def test_scales_that_are_constant_nodes(nodes: Sequence[str]) -> None:
+    """What a DequantizeLinear of known numbers is does not depend on where its scale stands."""
+    random = np.random.default_rng(50)
+    a, b = drawn(random, U8, (5, 37)), drawn(random, I8, (37, 6), 1)
+    sketch = Sketch()
+    sides: list[str] = []
+    for side, x, hold in (("x", a, sketch.given), ("w", b, sketch.fixed)):
+        assert x.zero is not None
+        scale = sketch.constant(x.scale) if side in nodes else sketch.fixed(x.scale)
+        sides.append(sketch.op("DequantizeLinear", hold(x.stored), scale, sketch.fixed(x.zero), axis=1))
+    assert_scaled(sketch, sketch.op("MatMul", *sides), multiplied(a.scaled, b.scaled))
+
+
 # ── what may stand between DequantizeLinear and the operator ────────────────────────────────────────
 
 
@@ -609,6 +619,9 @@ OTHERS: dict[str, Callable[[Sketch, str], str]] = {
     "Mul": lambda sketch, x: sketch.op("Mul", x, sketch.fixed(of(F32, 1.3))),
     "Add": lambda sketch, x: sketch.op("Add", x, sketch.fixed(of(F32, 1.3))),
     "Softmax": lambda sketch, x: sketch.op("Softmax", x),
+    "Pad": lambda sketch, x: sketch.op("Pad", x, sketch.indices(1, 0, 1, 0)),
+    "Gather": lambda sketch, x: sketch.op("Gather", x, sketch.indices(3, 0, 3), axis=0),
+    "Concat": lambda sketch, x: sketch.op("Concat", x, x, axis=0),
     "LayerNormalization": lambda sketch, x: sketch.op("LayerNormalization", x, sketch.fixed(np.ones(37, F32))),
     "Cast": _halves,
 }
@@ -786,8 +799,11 @@ def test_a_bias_is_added_to_the_sum_where_its_scale_has_the_same_bits(op: str, c
     if op in ("Conv", "ConvTranspose"):
         axis = (0 if op == "Conv" else 1) if columns else None
         a, b = drawn(random, U8, (2, 4, 6, 5)), drawn(random, I8, (4, 4, 3, 3), axis)
-        tools = (convolved, full({}, 2)) if op == "Conv" else (transposed, {**full({}, 2), "more": [0, 0]})
-        integers = tools[0](a.scaled.integers, b.scaled.integers, **tools[1])
+        given, kernel = a.scaled.integers, b.scaled.integers
+        plain = full({}, 2)
+        integers = (
+            convolved(given, kernel, **plain) if op == "Conv" else transposed(given, kernel, **plain, more=[0, 0])
+        )
     else:
         a, b = drawn(random, U8, (7, 29)), drawn(random, I8, (29, 4), 1 if columns else None)
         integers = a.scaled.integers @ b.scaled.integers
@@ -961,6 +977,16 @@ def test_a_product_that_is_divided() -> None:
     assert_divided(sketch, sketch.op("Div", product, sketch.constant(of(F32, 7))), multiplied(a.scaled, b.scaled), 7)
 
 
+def test_a_quotient_that_is_divided_again_is_as_onnx_has_it() -> None:
+    random = np.random.default_rng(51)
+    a, b = drawn(random, U8, (50, 37)), drawn(random, I8, (37, 60))
+    sketch = Sketch()
+    name = sketch.op("MatMul", sketch.dequantized(a), sketch.dequantized(b, fixed=True))
+    for count in (7, 3):
+        name = sketch.op("Div", name, sketch.constant(of(F32, count)))
+    assert_as_onnx(sketch, name, multiplied(a.scaled, b.scaled).floats / F32(7) / F32(3))
+
+
 def test_other_means_stay() -> None:
     x = drawn(np.random.default_rng(31), U8, (2, 3, 8, 6))
     sketch = Sketch()
@@ -1028,10 +1054,11 @@ SAME: dict[str, Move] = {
 }
 
 
+WITHIN = [(U8, 0.0371, True), (I8, 0.0371, False), (I16, 0.0371, True), (U16, 2.0**-100, True), (I16, 2.0**100, True)]
+
+
 @pytest.mark.parametrize("name", SAME)
-@pytest.mark.parametrize("kind", [U8, I8, U16, I16])
-@pytest.mark.parametrize("scale", [0.0371, 2.0**-100, 2.0**100])
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("kind", "scale", "shared"), WITHIN)
 def test_the_same_scale_and_zero_point_gives_the_integers(name: str, kind: Any, scale: float, shared: bool) -> None:
     x = replace(drawn(np.random.default_rng(34), kind, (2, 3, 8, 6)), scale=of(F32, scale))
     assert x.zero is not None
@@ -1046,7 +1073,7 @@ def test_the_same_scale_and_zero_point_gives_the_integers(name: str, kind: Any, 
     assert not set(floats) - {"parameter", "constant"}
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", ["nothing", "Slice", "MaxPool"])
 @pytest.mark.parametrize("scale", [1e-45, 3e-43, 2.0**-126, 1e-33, 1e33, 2.0**120, 3e38, -0.0371])
 def test_the_same_scale_far_from_one_is_as_onnx_has_it(name: str, scale: float) -> None:
     x = replace(drawn(np.random.default_rng(35), U16, (2, 3, 8, 6)), scale=of(F32, scale))
@@ -1072,7 +1099,7 @@ UNLIKE: list[tuple[Any, int, Any, int, float]] = [
 ]
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", ["nothing", "Slice", "MaxPool"])
 @pytest.mark.parametrize(("kind", "zero", "other", "shifted", "ratio"), UNLIKE)
 def test_another_scale_zero_point_or_type_is_as_onnx_has_it(
     name: str, kind: Any, zero: int, other: Any, shifted: int, ratio: float
@@ -1121,7 +1148,7 @@ def chain(bias: bool = True, seven_bits: bool = True) -> Chain:
         w = drawn(random, I8, (channels, x.stored.shape[1], 3, 3), 0)
         stored = random.integers(-64, 64, w.stored.shape).astype(I8) if seven_bits else w.stored
         w = replace(w, stored=stored, zero=np.zeros(channels, I8))
-        attributes = {"pads": [1, 1, 1, 1], "strides": [1 + number, 1]}
+        attributes: dict[str, Any] = {"pads": [1, 1, 1, 1], "strides": [1 + number, 1]}
         integers = convolved(x.scaled.integers, w.scaled.integers, **full(attributes, 2))
         left = sketch.op("DequantizeLinear", now, sketch.fixed(x.scale), sketch.fixed(np.asarray(x.zero)))
         operands = [left, sketch.dequantized(w, fixed=True)]
@@ -1220,7 +1247,7 @@ def test_operators_of_onnxruntime_have_the_same_bits(setting: str) -> None:
     sketch = Sketch()
     plain = sketch.quantized(sketch.op("GlobalAveragePool", sketch.dequantized(x)), to)
     scales = [sketch.fixed(each) for each in (x.scale, x.zero, np.asarray(to.scale), of(U8, to.zero))]
-    operands = [list(sketch.feeds)[0], *scales]
+    operands = [next(iter(sketch.feeds)), *scales]
     pooled = sketch.op("QLinearGlobalAveragePool", *operands, domain=MICROSOFT, channels_last=0)
     same(sketch.run(plain), sketch.run(pooled, qdq=setting))
     for op in ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"):
@@ -1229,32 +1256,37 @@ def test_operators_of_onnxruntime_have_the_same_bits(setting: str) -> None:
         same(sketch.run(name, qdq=setting), sketch.run(name, qdq=FLOAT))
 
 
-def _body(outside: bool) -> tuple[Sketch, Array, str]:
-    """A Scan over rows, each of which is multiplied; the weights are dequantized outside of the body, or inside."""
-    random = np.random.default_rng(41)
-    rows, w, to = drawn(random, U8, (4, 1, 37)), drawn(random, I8, (37, 20)), To(U8, F32(2.3), 117)
-    assert rows.zero is not None and w.zero is not None
-    sketch = Sketch()
-    scanned, stored = sketch.given(rows.stored), sketch.fixed(w.stored)
-    scales = [sketch.fixed(np.asarray(each)) for each in (rows.scale, rows.zero, w.scale, w.zero, to.scale)]
-    scales.append(sketch.fixed(of(U8, to.zero)))
-    weights = sketch.op("DequantizeLinear", stored, *scales[2:4]) if outside else "weights"
-    nodes = [
-        node("DequantizeLinear", f"row {scales[0]} {scales[1]}", "left"),
-        *([] if outside else [node("DequantizeLinear", f"{stored} {scales[2]} {scales[3]}", "weights")]),
-        node("MatMul", f"left {weights}", "product"),
-        node("QuantizeLinear", f"product {scales[4]} {scales[5]}", "out"),
-    ]
-    inputs, outputs = [value("row", (1, 37), TensorProto.UINT8)], [value("out", (1, 20), TensorProto.UINT8)]
-    body = helper.make_graph(nodes, "body", inputs, outputs)
-    wanted = to.of(Scaled(rows.scaled.integers @ w.scaled.integers, np.asarray(rows.scale * w.scale)))
-    return sketch, wanted, sketch.op("Scan", scanned, body=body, num_scan_inputs=1)
+def _body(sketch: Sketch, row: str, x: Quantized, w: Quantized, outside: bool) -> list[onnx.NodeProto]:
+    """The nodes of a body that multiplies a row; the weights are dequantized inside, or outside of it."""
+    assert x.zero is not None and w.zero is not None
+    scale, zero, *weights = (sketch.fixed(each) for each in (x.scale, x.zero, w.stored, w.scale, w.zero))
+    right = sketch.op("DequantizeLinear", *weights) if outside else "right"
+    inside = [] if outside else [node("DequantizeLinear", " ".join(weights), "right")]
+    left = node("DequantizeLinear", f"{row} {scale} {zero}", "left")
+    return [left, *inside, node("MatMul", f"left {right}", "product")]
 
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_in_the_body_of_a_scan(outside: bool) -> None:
-    sketch, wanted, output = _body(outside)
-    same(sketch.run(output), [wanted])
+    random = np.random.default_rng(41)
+    rows, w, sketch = drawn(random, U8, (4, 1, 37)), drawn(random, I8, (37, 20)), Sketch()
+    nodes = _body(sketch, "row", rows, w, outside)
+    body = helper.make_graph(nodes, "body", [value("row", (1, 37), TensorProto.UINT8)], [value("product", (1, 20))])
+    output = sketch.op("Scan", sketch.given(rows.stored), body=body, num_scan_inputs=1)
+    same(sketch.run(output), [multiplied(rows.scaled, replace(w.scaled, scale=w.scale.reshape(1, 1, 1))).floats])
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("taken", [False, True])
+def test_in_the_branches_of_an_if(outside: bool, taken: bool) -> None:
+    random = np.random.default_rng(52)
+    x, w, sketch = drawn(random, U8, (5, 37)), drawn(random, I8, (37, 6)), Sketch()
+    nodes = _body(sketch, sketch.given(x.stored), x, w, outside)
+    one = helper.make_graph(nodes, "one", [], [value("product", (5, 6))])
+    other = helper.make_graph([*nodes, node("Neg", "product", "minus")], "other", [], [value("minus", (5, 6))])
+    output = sketch.op("If", sketch.given(of(np.bool_, taken)), then_branch=one, else_branch=other)
+    wanted = multiplied(x.scaled, w.scaled).floats
+    same(sketch.run(output), [wanted if taken else -wanted])
 
 
 def test_in_a_local_function() -> None:
@@ -1321,7 +1353,7 @@ def test_any_convolution(
     assert_scaled(sketch, *convolution(random, sketch, left, given_shape, taps, attributes, axis, bias))
 
 
-WRONG: dict[str, Callable[[Array, np.float32, np.float32, To], Array]] = {
+WRONG: dict[str, Callable[[Array, Any, Any, To], Array]] = {
     "scales one by one": lambda p, a, b, to: np.rint(((p * a) * b) / to.scale),
     "the value divided": lambda p, a, b, to: np.rint((p * (a * b)) / to.scale),
     "the scales in another order": lambda p, a, b, to: np.rint(p * (a * (b / to.scale))),
@@ -1408,8 +1440,8 @@ def test_an_artifact_keeps_the_setting(built: repro.LoadedArtifact, tmp_path: Pa
     assert repro.load(built.folder).config.build.qdq == INTEGER
     assert not any("--qdq" in text for text in built.warnings)
     made = chain()
-    proto, options = made.sketch.proto(*made.outputs), {"targets": HERE[0].name, "inputs": made.sketch.feeds}
-    plain = repro.build(proto, tmp_path / "plain", **options)
+    proto = made.sketch.proto(*made.outputs)
+    plain = repro.build(proto, tmp_path / "plain", targets=HERE[0].name, inputs=made.sketch.feeds)
     assert plain.config.build.qdq == FLOAT
     assert any("--qdq integer" in text for text in plain.warnings)
     assert plain.id != built.id

@@ -50,7 +50,7 @@ def model(op: str, inputs: Mapping[str, Array], fixed: Sequence[str], **attribut
 
 def quads(program: Program) -> int:
     """How many contractions of quads a program has."""
-    found = [find(kernel, integers=True) for kernel in program.kernels]
+    found = [find(kernel) for kernel in program.kernels]
     return sum(each is not None and each.unsigned is not None for each in found)
 
 
@@ -308,7 +308,7 @@ def _code(machine: Machine) -> str:
     (kernel,) = (
         k
         for k in shaped.kernels
-        if any(isinstance(e, Reduce) for e in topological(k.expressions)) and find(k, integers=True)
+        if any(isinstance(e, Reduce) for e in topological(k.expressions)) and find(k)
     )
     return kernels.emit(kernel, schedule(kernel, machine), machine)
 

@@ -182,7 +182,7 @@ def road(
     shared memory that it has for itself, and that it has if what it needs may lie where it stores its results."""
     if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or reads_its_output(kernel):
         return None
-    contraction = find(kernel)
+    contraction = find(kernel, floats=True)
     if contraction is not None:
         one = len(kernel.stores) == 1
         return _tiled(contraction, carried, threads, room, machine) if one else None

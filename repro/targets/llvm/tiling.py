@@ -424,7 +424,7 @@ def shape_of(kernel: Kernel, schedule: Schedule) -> Shape:
     if tile.lanes == GROUPS:
         return _group_shape(kernel, schedule, tile)
     found = any_window(kernel, tile.block_m) if tile.window else None
-    contraction = find(kernel, integers=True) if found is None else found.contraction
+    contraction = find(kernel) if found is None else found.contraction
     if contraction is None or (tile.window and found is None):
         raise InternalError(f"a tile that the kernel has not: {schedule.text}")
     _, rows, columns, _ = contraction.extents
