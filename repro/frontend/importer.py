@@ -265,7 +265,8 @@ class Importer:
 
     def _folded(self, item: Item) -> Item:
         if isinstance(item, Value):
-            return self.folder.fold(item)
+            keep = self._integers is not None and self._integers.keeps(item)
+            return item if keep else self.folder.fold(item)
         return None if item is None else Items(tuple(self.folder.fold(value) for value in item.values))
 
     def _locate(self, results: Iterable[Item], source: str) -> None:

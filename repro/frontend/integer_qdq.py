@@ -16,8 +16,8 @@ those bits are the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,9 @@ from repro.ops import (
     make,
     mul,
     reshape,
+    reverse,
     scalar,
+    slice_,
     static,
     transpose,
 )
@@ -81,7 +83,10 @@ class _Range:
     @property
     def fits(self) -> bool:
         """Whether i32 holds them."""
-        return -(1 << 31) <= self.least and self.most < 1 << 31
+        return self.within(_whole(I32))
+
+    def within(self, other: _Range) -> bool:
+        return other.least <= self.least and self.most <= other.most
 
     def __add__(self, other: _Range) -> _Range:
         return _Range(self.least + other.least, self.most + other.most)
@@ -114,10 +119,11 @@ class _Scaled:
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Integers as DequantizeLinear was given them, moved since: with its scale and zero point, one for all."""
+    """Integers as DequantizeLinear was given them, moved since: with its scale and zero point (if any), one for all."""
 
     integers: Value
-    factors: tuple[Value, ...]
+    scale: Value
+    zero: tuple[Value, ...]
 
 
 class IntegerQdq:
@@ -146,6 +152,10 @@ class IntegerQdq:
                 self.learn(new.node)
         return self._read[value]
 
+    def keeps(self, value: Value) -> bool:
+        """Whether a value that could be a constant of floats is better left as what it is of integers."""
+        return value in self._scaled or _integers(value) is not None
+
     def learn(self, node: Node) -> None:
         """Notes what a node's result is, of what is known of its operands."""
         value, operands = node.results[0], node.operands
@@ -158,21 +168,21 @@ class IntegerQdq:
             if found is not None:
                 self._scaled[value] = found
             if all(each.type.elements == 1 for each in operands[1:]):
-                self._bytes[value] = _Bytes(operands[0], operands[1:])
+                self._bytes[value] = _Bytes(operands[0], operands[1], operands[2:])
         elif node.op == "mul" and value not in self._scaled and (found := _product(value)) is not None:
             self._scaled[value] = found
-        elif node.op == "div" and (total := self._sums.get(operands[0])) and (count := _number(operands[1])):
+        elif node.op == "div" and (total := self._exact(operands[0])) and (count := _number(operands[1])):
             scale = mul(total.scale, fill(1 / count, total.scale.type))
             self._sums[value] = _Scaled(total.integers, scale, total.range)
         greatest = node.op in ("reduce", "window_reduce") and node["combiner"] == "max"
         if (greatest or node.op in _MOVES) and (stored := self._bytes.get(operands[0])) is not None:
-            self._bytes[value] = _Bytes(_again(node, stored.integers), stored.factors)
+            self._bytes[value] = replace(stored, integers=_again(node, stored.integers))
 
     # ── what stands for a node ──────────────────────────────────────────────────────────────────────
 
     def _rule(self, node: Node, known: Known) -> tuple[Value] | None:
         if _is(node, "QuantizeLinear"):
-            value = self._stored(node, known) or self._quantized(node)
+            value = self._stored(node, known) or self._quantized(node, known)
             return None if value is None else (value,)
         found = self.total(node)
         if node.op == "add":
@@ -198,26 +208,31 @@ class IntegerQdq:
 
     def _biased(self, value: Value, bias: Value, known: Known) -> _Scaled | None:
         """A sum and integers of the very same scale, as one sum."""
-        total, more = self._sums.get(value), self._scaled.get(bias)
-        if total is None or total != self._scaled.get(value):
-            return None
-        if more is None or not (total.range + more.range).fits:
+        total, more = self._exact(value), self._scaled.get(bias)
+        if total is None or more is None or not (total.range + more.range).fits:
             return None
         left, right = (known(each) for each in broadcast_together(total.scale, more.scale))
         if left is None or right is None or not np.array_equal(left, right):
             return None
         return _Scaled(add(total.integers, more.integers), total.scale, total.range + more.range)
 
-    def _quantized(self, node: Node) -> Value | None:
+    def _exact(self, value: Value) -> _Scaled | None:
+        """A sum that the value is, up to the scaling."""
+        found = self._sums.get(value)
+        return found if found == self._scaled.get(value) else None
+
+    def _quantized(self, node: Node, known: Known) -> Value | None:
         """QuantizeLinear of a sum, or of the greater of 0 and a sum: scaled once."""
         x, out, *zero = node.operands
         dtype = node.types[0].dtype
-        positive = x.node.op == "max" and _number(x.node.operands[0]) == 0
-        found = self._sums.get(x.node.operands[1] if positive else x)
+        floored = _floored(x)
+        found = self._sums.get(x if floored is None else floored)
         if found is None or not dtype.is_integer or out.type.elements != 1:
             return None
-        shift = _bounds(zero[0]) if zero else _Range(0, 0)
-        needed = positive and shift.most > _whole(dtype).least  # else what is converted saturates there
+        if floored is not None and not _first(known(out)) > 0:
+            return None
+        shift = (_of_constant(zero[0]) or _whole(dtype)) if zero else _Range(0, 0)
+        needed = floored is not None and shift.most > _whole(dtype).least  # else what is converted saturates there
 
         def body(p: Value, scale: Value, out: Value, *zero: Value) -> Value:
             factor = div(scale, broadcast_to(reshape(convert_to(out, F32), ()), scale.shape))
@@ -227,13 +242,11 @@ class IntegerQdq:
 
     def _stored(self, node: Node, known: Known) -> Value | None:
         """QuantizeLinear by the scale and zero point of what DequantizeLinear was given: those integers."""
-        found, (x, scale, *_) = None, node.operands
-        if (kept := self._bytes.get(x)) is not None and kept.factors == node.operands[1:]:
-            found = kept.integers
-        if found is None or found.dtype is not node.types[0].dtype:
+        (x, scale, *zero), (low, high) = node.operands, _PLAIN_SCALES
+        found = self._bytes.get(x)
+        if found is None or found.integers.dtype is not node.types[0].dtype or found.zero != tuple(zero):
             return None
-        factor, (low, high) = known(scale), _PLAIN_SCALES
-        return found if factor is not None and low <= float(factor.reshape(())) <= high else None
+        return found.integers if low <= _first(known(scale)) == _first(known(found.scale)) <= high else None
 
 
 # ── one node ────────────────────────────────────────────────────────────────────────────────────────
@@ -249,6 +262,19 @@ def _again(node: Node, *operands: Value, **changed: str) -> Value:
     return make(node.op, *operands, **attributes).value
 
 
+def _floored(value: Value) -> Value | None:
+    """x of max(x, 0)."""
+    if value.node.op != "max":
+        return None
+    one, other = value.node.operands
+    return other if _number(one) == 0 else one if _number(other) == 0 else None
+
+
+def _first(array: Array | None) -> float:
+    """The number that is known, or NaN."""
+    return math.nan if array is None else float(array.reshape(-1)[0])
+
+
 def _number(value: Value) -> float | None:
     """The number that a value is everywhere, if it is a constant."""
     source = value.node.operands[0] if value.node.op == "broadcast" else value
@@ -261,11 +287,19 @@ def _product(value: Value) -> _Scaled | None:
     if value.node.op != "mul":
         return None
     for one, other in (value.node.operands, value.node.operands[::-1]):
-        if one.node.op == "convert" and one.node.operands[0].dtype is I32:
-            node, integers = other.node, one.node.operands[0]
+        if (integers := _integers(one)) is not None:
+            node = other.node
             scale = _stretched(node.operands[0], node) if node.op == "broadcast" else other
-            return _Scaled(integers, scale, _bounds(integers))
+            return _Scaled(convert_to(integers, I32), scale, _bounds(integers))
     return None
+
+
+def _integers(value: Value) -> Value | None:
+    """What was converted to f32, if i32 holds it."""
+    node = value.node
+    if node.op != "convert" or value.dtype is not F32 or not node.operands[0].dtype.is_integer:
+        return None
+    return node.operands[0] if _whole(node.operands[0].dtype).fits else None
 
 
 def _stretched(value: Value, node: Node) -> Value:
@@ -287,12 +321,49 @@ def _moved(node: Node, inner: _Scaled | None) -> _Scaled | None:
         scale = transpose(scale, node["permutation"])
     elif node.op == "broadcast":
         scale = _stretched(scale, node)
-    elif node.op == "reshape" and _long(before) == _long(after):
-        extents = iter([extent for extent, full in zip(scale.shape, before, strict=True) if full != 1])
-        scale = reshape(scale, [1 if full == 1 else next(extents) for full in after])
+    elif node.op == "reshape":
+        scale = _reshaped(scale, before, after)
     else:
-        return None
+        scale = _cut(scale, node)
     return _Scaled(_again(node, inner.integers), scale, inner.range)
+
+
+def _reshaped(scale: Value, before: Sequence[int], after: Sequence[int]) -> Value:
+    """A scale under a new shape of its value: the axes that become others together are stretched, or are 1 in it."""
+    stretched, extents = list(scale.shape), list[int]()
+    for old, new in _groups(before, after):
+        if any(scale.shape[axis] != 1 for axis in old):
+            stretched[old.start : old.stop] = before[old.start : old.stop]
+            extents += after[new.start : new.stop]
+        else:
+            extents += [1] * len(new)
+    return reshape(broadcast_to(scale, stretched), extents)
+
+
+def _groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[range, range]]:
+    """Runs of axes, as short as can be, that have the same number of places before and after a reshape."""
+    old = new = 0
+    while old < len(before) or new < len(after):
+        first, to, left, right = old, new, 1, 1
+        while old == first or new == to or left != right:
+            if new == len(after) or (old < len(before) and left <= right):
+                left, old = left * before[old], old + 1
+            else:
+                right, new = right * after[new], new + 1
+            if old == len(before) and new == len(after):
+                break
+        yield range(first, old), range(to, new)
+
+
+def _cut(scale: Value, node: Node) -> Value:
+    """A scale whose value is sliced or reversed: along the axes that it has."""
+    long = [axis for axis, extent in enumerate(scale.shape) if extent != 1]
+    if node.op == "reverse":
+        return reverse(scale, [axis for axis in node["axes"] if axis in long])
+    starts, limits, strides = [0] * scale.rank, [1] * scale.rank, [1] * scale.rank
+    for axis in long:
+        starts[axis], limits[axis], strides[axis] = (node[name][axis] for name in ("starts", "limits", "strides"))
+    return slice_(scale, starts, limits, strides)
 
 
 def _long(shape: Iterable[int]) -> tuple[int, ...]:
@@ -349,19 +420,33 @@ def _range(node: Node, operands: Sequence[_Range]) -> _Range:
 
 
 def _bounds(value: Value) -> _Range:
-    """Of stored integers less their zero point, each as it is or converted and stretched; of others, all of a type."""
+    """Of stored integers less their zero point: what their type holds, but for zero points and biases (i32) that are
+    constants."""
     node = value.node
     if node.op == "sub":
-        left, right = (_narrow(each) for each in node.operands)
-        return left - right
-    return _narrow(value)
+        stored, zero = node.operands
+        return _of_type(stored) - (_of_constant(zero) or _of_type(zero))
+    return _of_type(value)
 
 
-def _narrow(value: Value) -> _Range:
-    while value.node.op in ("convert", "broadcast", "reshape") and value.node.operands[0].dtype.is_integer:
-        value = value.node.operands[0]
-    array = static(value)
-    return _whole(value.dtype) if array is None or not array.size else _Range(int(array.min()), int(array.max()))
+def _of_type(value: Value) -> _Range:
+    kept = _unconverted(value)
+    return (_of_constant(kept) if kept.dtype is I32 else None) or _whole(kept.dtype)
+
+
+def _of_constant(value: Value) -> _Range | None:
+    array = static(_unconverted(value))
+    return None if array is None or not array.size else _Range(int(array.min()), int(array.max()))
+
+
+def _unconverted(value: Value) -> Value:
+    """The integers that a value holds in another type, or under another shape."""
+    while value.node.op in ("convert", "broadcast", "reshape"):
+        (inner,) = value.node.operands
+        if not inner.dtype.is_integer or not _whole(inner.dtype).within(_whole(value.dtype)):
+            break
+        value = inner
+    return value
 
 
 def _whole(dtype: DType) -> _Range:
