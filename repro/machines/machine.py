@@ -93,6 +93,17 @@ class Machine:
         """Whether an instruction stores some lanes of a vector about as fast as all of them."""
         return "+avx512f" in self.features.split(",")
 
+    @property
+    def rounds_to_integers(self) -> bool:
+        """Whether LLVM's lrint is one instruction, from f32 to the nearest i32."""
+        return "+avx2" in self.features.split(",")
+
+    @property
+    def bounds_drop_nans(self) -> bool:
+        """Whether what LLVM makes of `x > least ? x : least` gives `least` for every NaN, as MAXPS does; AArch64's
+        FMAXNM passes a signaling one on."""
+        return self.rounds_to_integers
+
     def lanes(self, bits: int) -> int:
         """Elements of that width in a vector register."""
         return max(1, self.vector_bits // bits)

@@ -306,9 +306,7 @@ def _code(machine: Machine) -> str:
     program = pipeline.run(import_model(load_model(model("MatMulInteger", inputs, ("b",)))).graph).program
     shaped = registry.CODE_TARGETS[machine.name].shape(program)
     (kernel,) = (
-        k
-        for k in shaped.kernels
-        if any(isinstance(e, Reduce) for e in topological(k.expressions)) and find(k)
+        k for k in shaped.kernels if any(isinstance(e, Reduce) for e in topological(k.expressions)) and find(k)
     )
     return kernels.emit(kernel, schedule(kernel, machine), machine)
 

@@ -19,6 +19,7 @@ from repro.machines import Machine
 from repro.numerics import narrow_loops
 from repro.targets.llvm import halves, nans, row_sums, rows_in_memory, scalars, tables
 from repro.targets.llvm.memory import Memory
+from repro.targets.llvm.quantized import quantized
 from repro.targets.llvm.roads import Road, roads
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer, literal
@@ -188,6 +189,10 @@ class Body(Memory):
         tested = nans.operand(expr)
         if tested is not None:
             return nans.test(self.f, self.value(tested, scope))
+        rounded = quantized(expr)
+        if rounded is not None and (found := self.value(rounded.value, scope)).width > 1:
+            zero = None if rounded.zero is None else self.value(rounded.zero, scope)
+            return rounded.emit(self.f, found, zero, self.machine)
         operands = self._same_width([self.value(child, scope) for child in expr.children])
         return scalars.apply(self.f, expr.op, expr.dtype, operands)
 

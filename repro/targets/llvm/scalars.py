@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from repro.errors import InternalError
 from repro.ir.types import BOOL, F32, F64, I32, DType
+from repro.machines import Machine
 from repro.targets.llvm.text import Function, Val, element, integer, literal, vector
 
 _ARITHMETIC = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
@@ -154,6 +155,14 @@ def convert(f: Function, a: Val, to: DType) -> Val:
     else:
         instruction = "sext" if source.is_signed else "zext"
     return f.let(f"{instruction} {a.typed} to {target}", to, a.width)
+
+
+def nearest(f: Function, a: Val, machine: Machine) -> Val:
+    """f32 that an i32 holds, rounded to it, ties to even."""
+    if machine.rounds_to_integers:
+        return f.call(f"llvm.lrint.{suffix(I32, a.width)}.{suffix(a.dtype, a.width)}", (I32, a.width), [a])
+    rounded = intrinsic(f, _ROUNDING["round"], a)
+    return f.let(f"fptosi {rounded.typed} to {vector(element(I32), a.width)}", I32, a.width)
 
 
 def _narrowed(f: Function, a: Val, to: DType) -> Val:
