@@ -111,7 +111,7 @@ def case_rows(cases: Sequence[Case], ptxas: str, chip: str, device: Device) -> I
 def convolution_rows(ptxas: str, chip: str, device: Device) -> Iterator[Row]:
     """Forward, input gradient and weight gradients."""
     for kernel in convolution_step().kernels:
-        found = find(kernel)
+        found = find(kernel, floats=True)
         if found is not None and min(found.extents[1:]) >= 64:
             yield measured(products(kernel), kernel, ptxas, chip, device)
 
@@ -134,7 +134,7 @@ def products(kernel: Kernel | Shape) -> str:
     if isinstance(kernel, Shape):
         inside = "; ".join(text for text in map(products, kernel.kernels) if text)
         return f"{kernel.blocks} blocks of {inside}" if inside else ""
-    found = find(kernel)
+    found = find(kernel, floats=True)
     if found is None:
         return ""
     batch, rows, columns, terms = found.extents

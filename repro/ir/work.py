@@ -45,7 +45,7 @@ def operations_of(expr: Expr) -> int:
 
 def multiply_adds(kernel: Kernel) -> int:
     """Fused multiply-adds of a contraction, absent terms (padding) among them; 0 for other kernels."""
-    found = contraction.find(kernel)
+    found = contraction.find(kernel, floats=True)
     return 0 if found is None else math.prod(found.extents)
 
 

@@ -22,7 +22,7 @@ from repro.bench.sides import Job, Torch, TorchCompile, UnavailableError
 from repro.bench.suite import Measurement, agree
 from repro.bench.workloads import MODES, WORKLOADS
 from repro.cli import main
-from repro.ir.work import program_bytes, program_multiply_adds
+from repro.ir.work import program_byte_products, program_bytes, program_multiply_adds
 from repro.machines import CPUS
 from repro.targets.llvm import toolchain
 
@@ -70,6 +70,15 @@ def test_a_profile_has_every_kernel_and_its_work(trained, threads):
     weights = 4 * (16 * 32 + 32 + 32 * 4 + 4)
     read, written = program_bytes(program)
     assert 3 * weights <= written < read, "weights and two moments of each are written, and all of it is read"
+
+
+def test_products_of_bytes_are_no_multiply_adds(tmp_path: Path) -> None:
+    network, outputs = WORKLOADS["dynamic_int8/16x3072x768"].network(MODES[0])
+    (tmp_path / "model.onnx").write_bytes(network.model(*outputs).SerializeToString())
+    built = repro.build(tmp_path / "model.onnx", tmp_path / "artifact", targets=peaks.this_machine().name)
+    program = built.compiled("infer").program
+    assert program_byte_products(program) == 16 * 3072 * 768
+    assert program_multiply_adds(program) == 0
 
 
 def test_the_share_of_the_peak_is_of_what_bounds_the_work():
