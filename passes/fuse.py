@@ -67,7 +67,7 @@ def _chain(start: Value, users: Users, results: frozenset[Value], taken: set[Val
     while not is_together(start.node) and (region := _region(links[-1], users, results, taken)):
         links.append(region[-1])
         between += region[:-1]
-    return _Chain(links if links[-1] in results else narrow(links), between)
+    return _Chain(narrow(links, results), between)
 
 
 def _region(value: Value, users: Users, results: frozenset[Value], taken: set[Value]) -> list[Value]:
@@ -140,7 +140,7 @@ def _served(
         if len(behind) != 1 or not continues(behind[0], links[-1]) or moves(behind[0]) or behind[0].value in taken:
             break
         links.append(behind[0].value)
-    value = links[-1] if links[-1] in results else narrow(links)[-1]
+    value = narrow(links, results)[-1]
     if value in taken or any(picked(user, value, users) for user in users.get(value, ())):
         return None
     return wide.value, value

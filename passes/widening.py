@@ -18,8 +18,11 @@ FEW_NUMBERS = 16
 """Of so many times the elements: numbers that are read again and again."""
 
 
-def narrow(links: list[Value]) -> list[Value]:
-    """A chain up to what is only widened at its end: what follows is made again where it is read."""
+def narrow(links: list[Value], results: frozenset[Value]) -> list[Value]:
+    """A chain up to what is only widened at its end, unless that is a result: what follows is made again where it is
+    read."""
+    if links[-1] in results:
+        return links
     for end in range(max(1, len(links) - MOST_WIDENING), len(links)):
         if _only_widened(links[end - 1 :]):
             return links[:end]

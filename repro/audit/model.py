@@ -35,7 +35,7 @@ INLINE_BYTES = 1 << 30
 """External data up to this much is read into the model; more of it stays in its files."""
 
 _QDQ = "repro.qdq"
-"""The key of a prepared model's note of how repro computes it: no file that users bring is asked for it."""
+"""The key of a prepared model's note of how repro computes it."""
 
 Source = str | Path | ModelProto | LoadedModel
 
@@ -72,9 +72,14 @@ def prepare(
     stored = _artifact(model)
     if stored is not None:
         request = request_of(stored)
-        own = (*(bind or {}), *(set or {}), *(() if qdq in (None, request.qdq) else ("qdq",)))
-        if own:
-            raise ReproError("an artifact has its own bindings", found=", ".join(own))
+        if bind or set:
+            raise ReproError("an artifact has its own bindings", found=", ".join((*(bind or {}), *(set or {}))))
+        if qdq not in (None, request.qdq):
+            raise ReproError(
+                "an artifact computes as it was built",
+                found=f"--qdq {qdq}, and an artifact of --qdq {request.qdq}",
+                next=f"build it with --qdq {qdq}, or leave the option out",
+            )
         qdq = request.qdq
         source, bind, set = request.model, request.bind, request.set  # noqa: A001
         if inputs is None and golden_seed is None and request.inputs is not None:
@@ -90,7 +95,8 @@ def prepare(
     folder = None if _read_external(flat.loaded) else source.folder
     chosen = _inputs(flat, inputs, golden_seed or 0)
     summary = summarize(flat.loaded.proto, source.name, folder)
-    inner = _mark(flat.loaded.proto) if qdq == INTEGER else ()
+    note_qdq(flat.loaded.proto, qdq or FLOAT)
+    inner = _inside(flat.loaded.proto) if qdq == INTEGER else ()
     types = {name: kind for name, kind in flat.types.items() if name not in inner}
     return Audited(flat.loaded.proto, summary, chosen, bind, set, folder, types, flat.hidden)
 
@@ -100,11 +106,18 @@ def qdq_of_prepared(model: ModelProto) -> str:
     return next((entry.value for entry in model.metadata_props if entry.key == _QDQ), FLOAT)
 
 
-def _mark(model: ModelProto) -> Set[str]:
-    """Notes in a prepared model that repro computes it on integers, and finds the values that this reading, like
-    runtimes with operators for quantized integers, does not have: what DequantizeLinear makes, and what leads to
-    QuantizeLinear alone."""
-    model.metadata_props.add(key=_QDQ, value=INTEGER)
+def note_qdq(model: ModelProto, qdq: str) -> None:
+    """Says in a prepared model how repro computes it, whatever the file that it came from said."""
+    for place in reversed(range(len(model.metadata_props))):
+        if model.metadata_props[place].key == _QDQ:
+            del model.metadata_props[place]
+    if qdq != FLOAT:
+        model.metadata_props.add(key=_QDQ, value=qdq)
+
+
+def _inside(model: ModelProto) -> Set[str]:
+    """The values of a prepared model that repro on integers, like runtimes with operators for quantized integers, does
+    not have: what DequantizeLinear makes, and what leads to QuantizeLinear alone."""
     shown = {item.name for item in model.graph.output}
     readers: dict[str, list[NodeProto]] = {}
     inner = builtins.set[str]()

@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from repro.artifact.tensors import type_of
 from repro.audit.comparison import LEFT_OPEN
 from repro.audit.flat import tensor, tensor_type
-from repro.audit.model import Audited
+from repro.audit.model import Audited, note_qdq, qdq_of_prepared
 from repro.audit.origins import Lineage
 from repro.audit.records import Capture, ModelSummary
 from repro.errors import InternalError
@@ -58,7 +58,9 @@ class Part:
             dtype = type_of(array).dtype
             graph.initializer.append(tensor(name, to_storage(array, dtype), dtype))
         opsets = list(self.frame.opset_import)
-        return helper.make_model(graph, opset_imports=opsets, ir_version=self.frame.ir_version)
+        made = helper.make_model(graph, opset_imports=opsets, ir_version=self.frame.ir_version)
+        note_qdq(made, qdq_of_prepared(self.frame))
+        return made
 
     def cuts(self) -> Iterator[Cut]:
         """What may be shortened: all axes of one extent, else those of the inputs at one place, else one by one."""

@@ -21,7 +21,7 @@ from repro.artifact import files, tensors
 from repro.artifact.cache import Cache
 from repro.audit.drift import drift
 from repro.audit.golden import golden as golden_of
-from repro.audit.model import Audited, prepare
+from repro.audit.model import Audited, prepare, qdq_of_prepared
 from repro.audit.parts import Cut, Part, contexts, part
 from repro.audit.peers import PEERS
 from repro.audit.records import Capture, Drift, Executor, Kind, Origin
@@ -178,7 +178,7 @@ class _Search:
         if self.tried >= self.allowed:
             return None
         try:
-            audited = prepare(candidate.proto(), inputs=candidate.inputs)
+            audited = prepare(candidate.proto(), inputs=candidate.inputs, qdq=qdq_of_prepared(candidate.frame))
             golden = golden_of(audited, self.cache, _silent)
         except ReproError as error:
             self.refused.append(error.what)

@@ -76,25 +76,26 @@ class Folder:
             found = self._seen[value] = value if array is None else constant(array, value.dtype)
         return found
 
-    def static(self, value: Value) -> Array | None:
+    def static(self, value: Value, spend: bool = True) -> Array | None:
         """The storage array of a value that depends on constants and parameters' initial values only.
 
-        None where it depends on anything else, or costs more than the limit.
+        None where it depends on anything else, or costs more than the limit. What does not `spend` depends on the value
+        alone, and not on what was folded before: for what decides about bits.
         """
         if value.node.op == "constant":
             return constant_array(value.node)
         if value.node.op == "parameter":
             return self._parameter_value(value.node)
-        return self._compute(value, MAX_STATIC_WORK, parameters=True)
+        return self._compute(value, MAX_STATIC_WORK, parameters=True, spend=spend)
 
-    def _compute(self, value: Value, limit: int, parameters: bool) -> Array | None:
+    def _compute(self, value: Value, limit: int, parameters: bool, spend: bool = True) -> Array | None:
         leaves = _needed(value, limit, parameters)
         if leaves is None:
             return None
         nodes, work = leaves
-        if self._spent + work > MAX_TOTAL_FOLD_WORK:
+        if spend and self._spent + work > MAX_TOTAL_FOLD_WORK:
             return None
-        self._spent += work
+        self._spent += work if spend else 0
         if nodes:
             value = _with_values(value, {node: self._parameter_value(node) for node in nodes})
         (array,) = evaluate(Graph((), (value,)), ())

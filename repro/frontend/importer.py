@@ -225,7 +225,7 @@ class Importer:
         reading = self._integers
         if not isinstance(item, Value) or reading is None:
             return item
-        return reading.read(item, lambda value: self.static(scope, value))
+        return reading.read(item, lambda value: self.static(scope, value, spend=False))
 
     def _operator(self, scope: Scope, node: onnx.NodeProto) -> OnnxOp:
         domain = domain_of(node.domain)
@@ -283,15 +283,16 @@ class Importer:
 
     # ── what functions of operators ask ─────────────────────────────────────────────────────────────
 
-    def static(self, scope: Scope, value: Value) -> Array | None:
-        """The storage array of a value that is known at build, looking through the regions around."""
+    def static(self, scope: Scope, value: Value, spend: bool = True) -> Array | None:
+        """The storage array of a value that is known at build, looking through the regions around; `spend` is
+        Folder.static's."""
         region = scope.around()
         while region is not None and value.node.op == "argument":
             outer = region.outside(value)
             if outer is None:
                 return None
             value, region = outer, region.surroundings.around()
-        return self.folder.static(value)
+        return self.folder.static(value, spend)
 
     def sources(self, scope: Scope, value: Value) -> tuple[str, ...]:
         """Names of the model's inputs that a value depends on; none are known inside a region."""

@@ -56,6 +56,10 @@ _PLAIN_SCALES = (2.0**-100, 2.0**100)
 roundings err by less than a half."""
 
 
+_MOST_SCALES = 1 << 20
+"""Of a sum and a bias, which are compared."""
+
+
 def qdq_of(word: str) -> str:
     """One of `QDQ`. Raises ReproError for anything else."""
     if word not in QDQ:
@@ -118,7 +122,7 @@ class _Scaled:
 
 
 @dataclass(frozen=True)
-class _Bytes:
+class _Stored:
     """Integers as DequantizeLinear was given them, moved since: with its scale and zero point (if any), one for all."""
 
     integers: Value
@@ -134,7 +138,7 @@ class IntegerQdq:
         self._scaled: dict[Value, _Scaled] = {}
         self._sums: dict[Value, _Scaled] = {}
         """What QuantizeLinear scales once: sums read on integers, moved, or divided by a number (means)."""
-        self._bytes: dict[Value, _Bytes] = {}
+        self._stored_as: dict[Value, _Stored] = {}
 
     def read(self, value: Value, known: Known) -> Value:
         """What stands for a value."""
@@ -168,15 +172,15 @@ class IntegerQdq:
             if found is not None:
                 self._scaled[value] = found
             if all(each.type.elements == 1 for each in operands[1:]):
-                self._bytes[value] = _Bytes(operands[0], operands[1], operands[2:])
+                self._stored_as[value] = _Stored(operands[0], operands[1], operands[2:])
         elif node.op == "mul" and value not in self._scaled and (found := _product(value)) is not None:
             self._scaled[value] = found
-        elif node.op == "div" and (total := self._exact(operands[0])) and (count := _number(operands[1])):
+        elif node.op == "div" and (total := self._exact(operands[0])) and (count := _number(operands[1]) or 0) >= 1:
             scale = mul(total.scale, fill(1 / count, total.scale.type))
             self._sums[value] = _Scaled(total.integers, scale, total.range)
         greatest = node.op in ("reduce", "window_reduce") and node["combiner"] == "max"
-        if (greatest or node.op in _MOVES) and (stored := self._bytes.get(operands[0])) is not None:
-            self._bytes[value] = replace(stored, integers=_again(node, stored.integers))
+        if (greatest or node.op in _MOVES) and (stored := self._stored_as.get(operands[0])) is not None:
+            self._stored_as[value] = replace(stored, integers=_again(node, stored.integers))
 
     # ── what stands for a node ──────────────────────────────────────────────────────────────────────
 
@@ -211,7 +215,10 @@ class IntegerQdq:
         total, more = self._exact(value), self._scaled.get(bias)
         if total is None or more is None or not (total.range + more.range).fits:
             return None
-        left, right = (known(each) for each in broadcast_together(total.scale, more.scale))
+        scales = broadcast_together(total.scale, more.scale)
+        if scales[0].type.elements > _MOST_SCALES:
+            return None
+        left, right = (known(each) for each in scales)
         if left is None or right is None or not np.array_equal(left, right):
             return None
         return _Scaled(add(total.integers, more.integers), total.scale, total.range + more.range)
@@ -229,7 +236,7 @@ class IntegerQdq:
         found = self._sums.get(x if floored is None else floored)
         if found is None or not dtype.is_integer or out.type.elements != 1:
             return None
-        if floored is not None and not _first(known(out)) > 0:
+        if floored is not None and not _one(known(out)) > 0:
             return None
         shift = (_of_constant(zero[0]) or _whole(dtype)) if zero else _Range(0, 0)
         needed = floored is not None and shift.most > _whole(dtype).least  # else what is converted saturates there
@@ -243,10 +250,10 @@ class IntegerQdq:
     def _stored(self, node: Node, known: Known) -> Value | None:
         """QuantizeLinear by the scale and zero point of what DequantizeLinear was given: those integers."""
         (x, scale, *zero), (low, high) = node.operands, _PLAIN_SCALES
-        found = self._bytes.get(x)
-        if found is None or found.integers.dtype is not node.types[0].dtype or found.zero != tuple(zero):
+        found, dtype = self._stored_as.get(x), node.types[0].dtype
+        if found is None or not dtype.is_integer or found.integers.dtype is not dtype or found.zero != tuple(zero):
             return None
-        return found.integers if low <= _first(known(scale)) == _first(known(found.scale)) <= high else None
+        return found.integers if low <= _one(known(scale)) == _one(known(found.scale)) <= high else None
 
 
 # ── one node ────────────────────────────────────────────────────────────────────────────────────────
@@ -270,9 +277,9 @@ def _floored(value: Value) -> Value | None:
     return other if _number(one) == 0 else one if _number(other) == 0 else None
 
 
-def _first(array: Array | None) -> float:
-    """The number that is known, or NaN."""
-    return math.nan if array is None else float(array.reshape(-1)[0])
+def _one(array: Array | None) -> float:
+    """The number of an array that is known and has one; else NaN."""
+    return math.nan if array is None or array.size != 1 else float(array.reshape(()))
 
 
 def _number(value: Value) -> float | None:
@@ -316,7 +323,7 @@ def _moved(node: Node, inner: _Scaled | None) -> _Scaled | None:
         return None
     scale, before, after = inner.scale, node.operands[0].shape, node.types[0].shape
     if scale.type.elements == 1:
-        scale = reshape(scale, (1,) * len(after))
+        scale = _shaped(scale, (1,) * len(after))
     elif node.op == "transpose":
         scale = transpose(scale, node["permutation"])
     elif node.op == "broadcast":
@@ -337,7 +344,14 @@ def _reshaped(scale: Value, before: Sequence[int], after: Sequence[int]) -> Valu
             extents += after[new.start : new.stop]
         else:
             extents += [1] * len(new)
-    return reshape(broadcast_to(scale, stretched), extents)
+    return _shaped(broadcast_to(scale, stretched), extents)
+
+
+def _shaped(scale: Value, shape: Sequence[int]) -> Value:
+    """A scale of another shape, by one reshape however often it has been moved."""
+    while scale.node.op == "reshape":
+        scale = scale.node.operands[0]
+    return reshape(scale, shape)
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[range, range]]:

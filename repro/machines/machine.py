@@ -102,7 +102,7 @@ class Machine:
     def bounds_drop_nans(self) -> bool:
         """Whether what LLVM makes of `x > least ? x : least` gives `least` for every NaN, as MAXPS does; AArch64's
         FMAXNM passes a signaling one on."""
-        return self.rounds_to_integers
+        return "+sse2" in self.features.split(",")
 
     def lanes(self, bits: int) -> int:
         """Elements of that width in a vector register."""

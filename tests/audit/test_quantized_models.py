@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import repro
@@ -35,14 +36,15 @@ def sketch() -> Sketch:
     return made
 
 
-def audited(sketch: Sketch, qdq: str, *against: str) -> Any:
+def audited(sketch: Sketch, qdq: str, *against: str, reduce: Path | None = None) -> Any:
     proto = sketch.proto(sketch.nodes[-1].output[0])
-    return repro.audit_model(proto, qdq=qdq, inputs=sketch.feeds, against=against)
+    proto.metadata_props.add(key="repro.qdq", value=INTEGER)  # what a file says of it is not asked for
+    return repro.audit_model(proto, qdq=qdq, inputs=sketch.feeds, against=against, reduce=reduce)
 
 
 @pytest.fixture(scope="module")
-def on_integers(sketch: Sketch) -> Any:
-    return audited(sketch, INTEGER, FUSED, PLAIN, "repro")
+def on_integers(sketch: Sketch, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return audited(sketch, INTEGER, FUSED, PLAIN, "repro", reduce=tmp_path_factory.mktemp("small"))
 
 
 def with_our_bits(findings: Any) -> set[str]:
@@ -55,6 +57,15 @@ def test_onnxruntimes_optimizer_has_our_bits_and_its_floats_have_others(on_integ
     origins = {row.operators for row in on_integers.view.origins}
     assert all(operators[-1] == "QuantizeLinear" for operators in origins)
     assert origins
+
+
+def test_what_is_reduced_is_on_integers_too(on_integers: Any) -> None:
+    assert on_integers.reduced
+    assert not on_integers.not_reduced
+    for small in on_integers.reduced:
+        proto = onnx.load(small.folder / "model.onnx")
+        assert any(node.op_type == "DequantizeLinear" for node in proto.graph.node)
+        assert [(entry.key, entry.value) for entry in proto.metadata_props] == [("repro.qdq", INTEGER)]
 
 
 def test_in_floats_its_optimizer_has_others(sketch: Sketch) -> None:
@@ -73,7 +84,7 @@ def test_an_artifact_is_audited_as_it_was_built(sketch: Sketch, tmp_path: Path) 
     repro.build(proto, tmp_path / "a", inputs=sketch.feeds, qdq=INTEGER)
     findings = repro.audit_model(tmp_path / "a", against=FUSED)
     assert FUSED in with_our_bits(findings)
-    with pytest.raises(ReproError, match="an artifact has its own bindings"):
+    with pytest.raises(ReproError, match="an artifact computes as it was built"):
         repro.audit_model(tmp_path / "a", against=FUSED, qdq=FLOAT)
 
 

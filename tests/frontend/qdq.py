@@ -193,7 +193,7 @@ class Sketch:
         return name
 
 
-def of(kind: Any, number: float) -> Array:
+def of(kind: Any, number: Any) -> Array:
     return np.asarray(number, kind)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -856,6 +857,56 @@ def test_another_scale_zero_point_or_type_is_as_onnx_has_it(
     sketch, to = Sketch(), To(other, F32(F32(0.0371) * F32(ratio)), shifted)
     output = sketch.quantized(SAME[name].add(sketch, sketch.dequantized(x)), to)
     same(sketch.run(output), [to.as_onnx(SAME[name].does(x.scaled.floats))])
+
+
+def test_a_scale_for_each_column_quantizes_again() -> None:
+    sketch = Sketch()
+    stored = sketch.dequantized(Quantized(of(I8, [[10, 10, 10]]), of(F32, 0.5), of(I8, 0)))
+    scales = sketch.fixed(of(F32, [0.5, 1, 2]))
+    name = sketch.op("QuantizeLinear", stored, scales, sketch.fixed(np.zeros(3, I8)), axis=1)
+    same(sketch.run(name), [of(I8, [[10, 5, 2]])])
+    blocks = sketch.fixed(of(F32, [[0.5, 1, 2]]))
+    name = sketch.op("QuantizeLinear", stored, blocks, axis=0, block_size=1, output_dtype=TensorProto.INT8)
+    same(sketch.run(name), [of(I8, [[10, 5, 2]])])
+
+
+def test_infinities_of_f8_saturate() -> None:
+    sketch = Sketch()
+    x, scale = sketch.given(of(F32, [np.inf, -np.inf, 3])), sketch.fixed(of(F32, 0.5))
+    eighth = sketch.op("Cast", x, to=TensorProto.FLOAT8E5M2, saturate=0)
+    back = sketch.op("DequantizeLinear", eighth, scale)
+    name = sketch.op("QuantizeLinear", back, scale, output_dtype=TensorProto.FLOAT8E5M2)
+    wide = sketch.op("Cast", name, to=TensorProto.FLOAT)
+    same(sketch.run(wide), sketch.run(wide, qdq=FLOAT))
+
+
+def test_no_scales_of_nothing() -> None:
+    sketch = Sketch()
+    stored = sketch.dequantized(Quantized(np.zeros((2, 0), I8), of(F32, 0.5), of(I8, 0)), fixed=True)
+    scales, zeros = sketch.constant(np.zeros(0, F32)), sketch.constant(np.zeros(0, I8))
+    name = sketch.op("QuantizeLinear", stored, scales, zeros, axis=1)
+    same(sketch.run(name), [np.zeros((2, 0), I8)])
+
+
+def test_long_chains_of_moves_and_biases_take_no_longer_each() -> None:
+    """Each bias asks for the scale of what it is added to, which has been moved as often as there are biases before."""
+    random = np.random.default_rng(38)
+    a, b = drawn(random, U8, (4, 7)), drawn(random, I8, (7, 6))
+    sketch = Sketch()
+    total = multiplied(a.scaled, b.scaled).integers
+    name = sketch.op("MatMul", sketch.dequantized(a), sketch.dequantized(b, fixed=True))
+    scale = a.scale * b.scale
+    for number in range(400):
+        shape = ((24,), (4, 6))[number % 2]
+        bias = Quantized(of(I32, number), scale, of(I32, 0), 0)
+        name = sketch.op(
+            "Add", sketch.op("Reshape", name, sketch.indices(*shape)), sketch.dequantized(bias, fixed=True)
+        )
+        total = total.reshape(shape) + number
+    start = time.perf_counter()
+    found = sketch.run(name)
+    assert time.perf_counter() - start < 10, "with the square of their number it takes minutes"
+    same(found, [Scaled(total, scale.reshape(1, 1)).floats])
 
 
 def test_the_maximum_of_nothing_is_as_onnx_has_it() -> None:
