@@ -54,10 +54,8 @@ _MOVES = ("reshape", "transpose", "broadcast", "slice", "reverse")
 _PLAIN_SCALES = (2.0**-100, 2.0**100)
 """Between these, n * s / s rounds to n for every n of 16 bits: neither step leaves the normal numbers, and two
 roundings err by less than a half."""
-
-
 _MOST_SCALES = 1 << 20
-"""Of a sum and a bias, which are compared."""
+"""Of a sum and its bias, which are compared at build."""
 
 
 def qdq_of(word: str) -> str:
