@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import repro
 from repro.audit import comparison
+from repro.audit.golden import best_executor
+from repro.audit.model import note_qdq, prepare, qdq_of_prepared
+from repro.audit.parts import Part
 from repro.errors import ReproError
+from repro.ir.types import F32
 from tests.frontend.qdq import FLOAT, INTEGER, U8, Quantized, Sketch, To, of
 
 FUSED, PLAIN = "onnxruntime[level=all,threads=1]", "onnxruntime[level=disable,threads=1]"
@@ -36,15 +41,15 @@ def sketch() -> Sketch:
     return made
 
 
-def audited(sketch: Sketch, qdq: str, *against: str, reduce: Path | None = None) -> Any:
+def audited(sketch: Sketch, qdq: str, *against: str) -> Any:
     proto = sketch.proto(sketch.nodes[-1].output[0])
     proto.metadata_props.add(key="repro.qdq", value=INTEGER)  # what a file says of it is not asked for
-    return repro.audit_model(proto, qdq=qdq, inputs=sketch.feeds, against=against, reduce=reduce)
+    return repro.audit_model(proto, qdq=qdq, inputs=sketch.feeds, against=against)
 
 
 @pytest.fixture(scope="module")
-def on_integers(sketch: Sketch, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return audited(sketch, INTEGER, FUSED, PLAIN, "repro", reduce=tmp_path_factory.mktemp("small"))
+def on_integers(sketch: Sketch) -> Any:
+    return audited(sketch, INTEGER, FUSED, PLAIN, best_executor().name)
 
 
 def with_our_bits(findings: Any) -> set[str]:
@@ -59,13 +64,15 @@ def test_onnxruntimes_optimizer_has_our_bits_and_its_floats_have_others(on_integ
     assert origins
 
 
-def test_what_is_reduced_is_on_integers_too(on_integers: Any) -> None:
-    assert on_integers.reduced
-    assert not on_integers.not_reduced
-    for small in on_integers.reduced:
-        proto = onnx.load(small.folder / "model.onnx")
-        assert any(node.op_type == "DequantizeLinear" for node in proto.graph.node)
-        assert [(entry.key, entry.value) for entry in proto.metadata_props] == [("repro.qdq", INTEGER)]
+def test_a_part_is_computed_as_its_model() -> None:
+    """The small models of --reduce, which are audited as the whole one is, and run by scripts."""
+    frame = onnx.ModelProto(ir_version=9, opset_import=[helper.make_opsetid("", 17)])
+    note_qdq(frame, INTEGER)
+    relu = helper.make_node("Relu", ["x"], ["y"], name="relu")
+    part = Part((relu,), {"x": np.zeros(2, np.float32)}, {}, {"y": F32}, frame)
+    assert qdq_of_prepared(part.proto()) == INTEGER
+    audited = prepare(part.proto(), inputs=part.inputs, qdq=qdq_of_prepared(part.frame))
+    assert qdq_of_prepared(audited.proto) == INTEGER
 
 
 def test_in_floats_its_optimizer_has_others(sketch: Sketch) -> None:
