@@ -7,7 +7,8 @@ DynamicQuantizeLinear and MatMulInteger); the others statically, with activation
 each channel: `QOperator` (QLinearConv, QLinearAdd, ...), and the format QDQ as `integer` and as `float`, which are
 repro's two ways to compute it (`--qdq`). Milliseconds of one run, medians of rounds in turn, the ratio with its 95 %
 interval; above 1, repro is faster. `apart` is the largest difference of the first output from ONNX Runtime's, as a
-share of its largest value: of a sum that both round once to bytes, one may take the step above.
+share of its largest value, and 0 where all are equal: of a sum that both round once to bytes, one may take the step
+above.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def main(arguments: list[str]) -> None:
             row = measured(name, kind, options.threads, options.rounds, options.seconds, Path(folder))
         how = f"QDQ, {kind}" if kind in QDQ else kind
         cells = (name, how, str(options.threads), f"{row.ours:.2f}", f"{row.theirs:.2f}", row.ratio)
-        table.add_row(*cells, f"{row.apart:.4f}")
+        table.add_row(*cells, f"{row.apart:.4f}" if row.apart else "0")
     console().print(table)
 
 
