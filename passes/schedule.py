@@ -24,10 +24,6 @@ from repro.machines.machine import BUSY
 BLOCK_ROWS, BLOCK_COLUMNS = 1024, 512
 """Outputs of one work item of a contraction, at most about: what is packed once is used for as many."""
 
-PANELS_COLUMNS = 128
-"""Columns of a block whose rows are packed and whose terms are several panels, at most about: what is packed of the
-columns, and totals, stay in the second-level cache beside rows that come by."""
-
 PIXEL_ROWS = 512
 """Of a block whose vectors run along pixels, where a unit is smaller: what is packed stays in the nearest cache."""
 
@@ -42,9 +38,13 @@ FEW_OUTPUTS = 4
 NEAR_TERMS = 1024
 """Bytes between a column's terms up to which each thread may as well read all columns: further apart each is on a page
 of its own."""
+PACKED_BEYOND = 128
+"""Bytes between a column's terms beyond which columns are packed if many tiles read them: terms further apart are each
+on a page of their own, or share sets of the nearest cache, and every tile waits for them anew."""
 FEW_TILES = 8
-"""Tiles of rows for which columns in the second-level cache are not worth packing, however they lie. What comes from
-further away is worth it from a whole tile on: packing reads it row by row, as it is fetched ahead."""
+"""Tiles of rows for which columns are not worth packing, however they lie. What comes from beyond the second-level
+cache, each term from a page of its own, is worth it from a whole tile on: packing reads it row by row, as it is fetched
+ahead."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
@@ -224,7 +224,7 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     tile_rows, vectors, in_place = _register_tile(contraction, width, machine)
     makes = contraction.in_place(vectors * width) is None and _makes(contraction, width, (tile_rows, vectors), machine)
     tile_rows = -(-rows // -(-rows // tile_rows)) if makes else tile_rows
-    most = max(_most_columns(contraction, in_place, machine), vectors * width)
+    most = max(_most_columns(contraction, machine), vectors * width)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     in_order = contraction.in_place(vectors * width) == vectors * width
     block_m, block_n = blocks(contraction, *several, in_order)
@@ -326,13 +326,9 @@ def _by_rows(contraction: Contraction, tile: ContractionTile, width: int, machin
     return batch == 1 and near and few and rows * tile.vectors >= SHARES[-1] * BUSY
 
 
-def _most_columns(contraction: Contraction, rows_in_place: bool, machine: Machine) -> int:
-    """Columns whose terms of a panel take half of the second-level cache, beside which rows come by; fewer where rows
-    are packed and a block's totals lie there too, from panel to panel."""
-    panel, terms = contraction.chain.panel, contraction.extents[3]
-    if terms > panel and not rows_in_place:
-        return PANELS_COLUMNS
-    size = min(panel, terms) * contraction.reduce.dtype.bytes
+def _most_columns(contraction: Contraction, machine: Machine) -> int:
+    """Columns whose terms of a panel take half of the second-level cache, beside which rows come by."""
+    size = min(contraction.chain.panel, contraction.extents[3]) * contraction.reduce.dtype.bytes
     return max(1, min(BLOCK_COLUMNS, machine.l2_bytes // (2 * size)))
 
 
@@ -343,8 +339,9 @@ def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine:
         return False
     term = contraction.terms[1]
     size, elements = term.dtype.bytes, math.prod(axis.extent for axis in term.free)
-    few = machine.tile_rows - 1 if elements * size > machine.l2_bytes else FEW_TILES * tile.rows
-    return apart * size > machine.near_terms and tile.block_m > few
+    afar = elements * size > machine.l2_bytes and apart * size > NEAR_TERMS
+    few = machine.tile_rows - 1 if afar else FEW_TILES * tile.rows
+    return apart * size > PACKED_BEYOND and tile.block_m > few
 
 
 FORMS = (along_groups, along_pixels, windowed, across, tiled)

@@ -21,7 +21,6 @@ X86_64_V3 = Machine(
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
     tile_terms=4,
-    near_terms=128,
     permute_bits=256,
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",

@@ -20,9 +20,7 @@ class Machine:
     set of the nearest cache has room for. `tile_rows` by `tile_vectors` accumulators fill the registers of a
     contraction; a turn of its loop has `tile_terms` terms, so that counting takes few instructions beside the products
     of a small tile. Where a core's other thread is busy, each issues fewer, and then they may be what takes the time.
-    Columns are read where they lie if their terms are up to `near_terms` bytes apart, for however many rows: those
-    further apart are on a page each, and those a power of two apart share a cache set, which costs more than packing
-    them once. `reduction_lanes` is the width at which a reduction runs along its own axis (1: in scalars).
+    `reduction_lanes` is the width at which a reduction runs along its own axis (1: in scalars).
     `permute_bits` is the width of a register from which one instruction picks lanes at will, so that a small table can
     be looked up in it (0: there is none). `fence` is the LLVM intrinsic that orders stores which go past the caches
     before all that follows ('': there are no such stores, or they are ordered as others are). `vector_constraint` is
@@ -48,7 +46,6 @@ class Machine:
     l2_bytes: int
     l1_ways: int = 8
     tile_terms: int = 1
-    near_terms: int = 1024
     reduction_lanes: int = 32
     permute_bits: int = 0
     fence: str = ""
