@@ -7,11 +7,11 @@ Needs a CUDA device and the `torch` extra. Each case runs in turn, ours, PyTorch
 eager, forward and backward; times are medians of CUDA events, ratios are the faster of PyTorch's times over ours. A
 device copy of as many bytes stands beside them. For each dot it is said whether cuBLAS's bits are those of the
 contract's chains, and for every case how far apart the two results are. exp, tanh and GELU stand apart: ours are
-correctly rounded, through f64. Then comes a training step of a GPT (12 layers, width 768, 12 heads, 1024 tokens, batch
-8, AdamW), ours as one CUDA graph, PyTorch's eager, and the time of each of its kernels; last one of ResNet-18 (32
-images of 32 x 32), ours alone, and the time of each of its kernels. What is measured is written to the results at once,
-and what fails does not keep the rest from running (benchmarks.gpu_results, benchmarks.gpu_watched). Exit code 0: all
-was measured; 3: something was not.
+correctly rounded, through f64. Then come the training steps of a GPT (12 layers, width 768, 12 heads, 1024 tokens,
+batch 8, AdamW) and of ResNet-18 (32 images of 32 x 32, momentum), ours as one CUDA graph, PyTorch's as one and eager,
+and the time of each of their kernels. What is measured is written to the results at once, and what fails does not keep
+the rest from running (benchmarks.gpu_results, benchmarks.gpu_watched). Exit code 0: all was measured; 3: something was
+not.
 """
 
 # pyright: reportMissingImports=false
@@ -31,11 +31,10 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks import gpu_results, gpu_watched
-from benchmarks.gpu_cases import CASES, GPT, Case, Step, gpt_step, resnet_step
+from benchmarks.gpu_cases import CASES, GPT, Case, Training, trainings
 from benchmarks.gpu_device import Cuda, Loaded
 from benchmarks.gpu_results import Results
 from repro import ending
-from repro.bench.workloads.transformers import gpt_torch
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.machines.devices import DEVICES
@@ -113,24 +112,21 @@ def measure(case: Case, device: Cuda, rounds: int) -> dict[str, Any]:
 
 
 class StepRun:
-    """A training step on the device: ours with its state there, captured once; PyTorch's as it is written. What is
-    found of it comes in parts, so that each is there if a later one fails."""
+    """A training step on the device: ours with its state there, captured once, and PyTorch's. What is found of it comes
+    in parts, so that each is there if a later one fails."""
 
-    def __init__(self, device: Cuda, sizes: dict[str, int], rounds: int) -> None:
-        self.device, self.sizes, self.rounds = device, sizes, rounds
-        generator = np.random.default_rng(1)
-        self.ids = generator.integers(0, sizes["vocabulary"], (sizes["batch"], sizes["tokens"]))
-        self.labels = generator.integers(0, sizes["vocabulary"], self.ids.size)
+    def __init__(self, device: Cuda, training: Training, rounds: int) -> None:
+        self.device, self.training, self.rounds = device, training, rounds
         self.weights: dict[str, Array] = {}
         self.loaded: Loaded | None = None
         self.replay: Callable[[], None] | None = None
 
     def ours(self) -> dict[str, Any]:
         """Our time alone, and the loss of the first step."""
-        made = gpt_step(self.sizes)
+        made = self.training.step()
         self.weights = made.weights
         loaded = self.loaded = Loaded(self.device, made.program, made.initial)
-        loaded.give([self.ids, self.labels])
+        loaded.give(list(self.training.inputs))
         loaded.run()
         loss = float(loaded.output().view(self.device.torch.float32)[0])
         self.replay = self.device.graph(loaded.run)
@@ -147,28 +143,14 @@ class StepRun:
         return {"seconds by kernel": kernel_times(self.loaded, self.device)}
 
     def beside(self) -> dict[str, Any]:
-        """Both sides' times, run in turn."""
+        """All sides' times, run in turn: ours, PyTorch's step as a graph and as it is written."""
         assert self.replay is not None, "our step does not run"
-        theirs, first = torch_step(self.device, self.sizes, self.weights, self.ids, self.labels)
-        times = medians({"ours": self.replay, "torch": theirs}, self.device, self.rounds)
-        return {"seconds": times, "ratio": times["torch"] / times["ours"], "PyTorch's first loss": first}
-
-
-def network_step(device: Cuda, made: Step, inputs: Sequence[Array], rounds: int) -> dict[str, Any]:
-    """Our time of a training step, and of each of its kernels."""
-    loaded = Loaded(device, made.program, made.initial)
-    loaded.give(inputs)
-    loaded.run()
-    loss = float(loaded.output().view(device.torch.float32)[0])
-    times = medians({"ours": device.graph(loaded.run)}, device, rounds)
-    return {"seconds": times, "first loss": loss, "seconds by kernel": kernel_times(loaded, device)}
-
-
-def resnet(device: Cuda, rounds: int) -> dict[str, Any]:
-    """The step of ResNet-18: its weight gradients are what no case shows."""
-    generator = np.random.default_rng(1)
-    inputs = [generator.standard_normal((32, 3, 32, 32), np.float32), generator.integers(0, 10, 32)]
-    return network_step(device, resnet_step(), inputs, rounds)
+        theirs, first = torch_step(self.device, self.training, self.weights)
+        captured = graph_of(torch_step(self.device, self.training, self.weights)[0], self.device)
+        sides = {"ours": self.replay, "torch": captured, "eager": theirs}
+        times = medians(sides, self.device, self.rounds)
+        ratio = min(times["torch"], times["eager"]) / times["ours"]
+        return {"seconds": times, "ratio": ratio, "PyTorch's first loss": first}
 
 
 def kernel_times(loaded: Loaded, device: Cuda) -> list[dict[str, Any]]:
@@ -189,24 +171,22 @@ def kernel_times(loaded: Loaded, device: Cuda) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: -row["seconds"])
 
 
-def torch_step(
-    device: Cuda, sizes: dict[str, int], weights: dict[str, Array], ids: Array, labels: Array
-) -> tuple[Callable[[], object], float]:
-    """PyTorch's step as a call, and the loss of a first one."""
+def torch_step(device: Cuda, training: Training, weights: Mapping[str, Array]) -> tuple[Callable[[], object], float]:
+    """PyTorch's step as a call that a graph may capture, and the loss of a first one."""
     torch = device.torch
     kept = {name: device.tensor(np.array(array)) for name, array in weights.items()}
-    trained = [value.requires_grad_() for value in kept.values() if value.is_floating_point() and value.dim()]
-    optimizer = torch.optim.AdamW(trained, 1e-3)
-    network, rows, wanted = gpt_torch(sizes), device.tensor(ids), device.tensor(labels)
+    trained = [value.requires_grad_() for name, value in kept.items() if training.trains(name, weights[name])]
+    optimizer = training.optimizer(trained)
+    given, wanted = (device.tensor(each) for each in training.inputs)
 
     def step() -> Any:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(network(kept, {"ids": rows}, "step"), wanted)
+        loss = torch.nn.functional.cross_entropy(training.torch(kept, given), wanted)
         loss.backward()
         optimizer.step()
         return loss
 
-    return step, float(step().detach())
+    return step, float(device.aside(step).detach())
 
 
 COLUMNS = ("case", "ours", "PyTorch", "eager", "ratio", "Tflop/s", "GB/s", "of a copy", "apart", "bits of cuBLAS")
@@ -248,10 +228,10 @@ def show_kernels(part: Mapping[str, Any]) -> None:
     console().print(table)
 
 
-def run_step(results: Results, device: Cuda, layers: int, rounds: int) -> None:
+def run_step(results: Results, device: Cuda, training: Training, rounds: int) -> None:
     """Each part of the step that is not known yet; those after the first rest on it."""
-    run = StepRun(device, {**GPT, "layers": layers}, rounds)
-    name = f"GPT step, {layers} layers"
+    run = StepRun(device, training, rounds)
+    name = training.name
     parts = {name: run.ours, f"{name}: kernels": run.kernels, f"{name}: beside PyTorch": run.beside}
     if all(part in results.known for part in parts):
         return
@@ -294,10 +274,8 @@ def main(words: list[str]) -> int:
     ]
     show([each for each in tried if each is not None], device.name)
     if not options.no_step:
-        run_step(results, device, options.layers, options.rounds)
-        found = results.tried("ResNet-18 step", lambda: resnet(device, options.rounds), said_of)
-        if found is not None:
-            show_kernels(found)
+        for training in trainings(options.layers):
+            run_step(results, device, training, options.rounds)
     return results.finish()
 
 

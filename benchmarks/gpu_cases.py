@@ -12,8 +12,8 @@ import numpy as np
 from passes import pipeline
 from repro.bench.network import Network
 from repro.bench.workloads.models import MODELS
-from repro.bench.workloads.transformers import gpt
-from repro.bench.workloads.workload import STEP
+from repro.bench.workloads.transformers import gpt, gpt_torch
+from repro.bench.workloads.workload import STEP, Workload
 from repro.frontend import EntryGraph, import_model
 from repro.frontend.load import load_model
 from repro.ir.program import Program
@@ -81,10 +81,63 @@ def convolution_step() -> Program:
 
 def resnet_step() -> Step:
     """The training step of ResNet-18 on 32 images of 32 x 32, by SGD with momentum: the workload of `repro bench`."""
-    made = next(workload for workload in MODELS if workload.name == "resnet18")
+    made = _resnet()
     net, outputs = made.network(STEP)
     entry = train_step(import_model(load_model(net.model(*outputs)), {}, {}, None, 0), training_of(made.training)).entry
     return Step(_program(entry), tuple(slot.initial for slot in entry.parameters), net.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A network that is trained on both sides: our step; its input and labels; PyTorch's network of the weights by name
+    and the input, and its optimizer of what it trains, all but the `buffers`."""
+
+    name: str
+    step: Callable[[], Step]
+    inputs: tuple[Array, Array]
+    torch: Callable[[dict[str, Any], Any], Any]
+    optimizer: Callable[[list[Any]], Any]
+    buffers: tuple[str, ...] = ()
+
+    def trains(self, name: str, weight: Array) -> bool:
+        return weight.dtype.kind == "f" and weight.ndim > 0 and name.rpartition(".")[2] not in self.buffers
+
+
+def trainings(layers: int) -> tuple[Training, ...]:
+    """A GPT of so many layers, and ResNet-18."""
+    sizes, resnet = {**GPT, "layers": layers}, _resnet()
+    generator = np.random.default_rng(1)
+    ids = generator.integers(0, sizes["vocabulary"], (sizes["batch"], sizes["tokens"]))
+    labels = generator.integers(0, sizes["vocabulary"], ids.size)
+    images, kinds = generator.standard_normal((32, 3, 32, 32), np.float32), generator.integers(0, 10, 32)
+    blocks, convolutions = gpt_torch(sizes), resnet.torch
+    assert convolutions is not None, "the workload has a network in PyTorch"
+    return (
+        Training(
+            f"GPT step, {layers} layers", lambda: gpt_step(sizes), (ids, labels),
+            lambda weights, given: blocks(weights, {"ids": given}, STEP), _adamw,
+        ),
+        Training(
+            "ResNet-18 step", resnet_step, (images, kinds),
+            lambda weights, given: convolutions(weights, {"x": given}, STEP), _momentum, resnet.buffers,
+        ),
+    )  # fmt: skip
+
+
+def _adamw(trained: list[Any]) -> Any:
+    import torch
+
+    return torch.optim.AdamW(trained, 1e-3, capturable=True)
+
+
+def _momentum(trained: list[Any]) -> Any:
+    import torch
+
+    return torch.optim.SGD(trained, 0.01, momentum=0.9)
+
+
+def _resnet() -> Workload:
+    return next(workload for workload in MODELS if workload.name == "resnet18")
 
 
 def _node(operator: str, **attributes: Any) -> Callable[..., str]:

@@ -98,6 +98,15 @@ class Cuda:
 
         return run
 
+    def aside(self, run: Callable[[], Any]) -> Any:
+        """A run on a stream of its own, as one has to go before a capture (PyTorch's notes on CUDA graphs)."""
+        stream = self.torch.cuda.Stream()
+        stream.wait_stream(self.torch.cuda.current_stream())
+        with self.torch.cuda.stream(stream):
+            found = run()
+        self.torch.cuda.current_stream().wait_stream(stream)
+        return found
+
     def graph(self, run: Callable[[], object]) -> Callable[[], None]:
         """The run as one launch: a CUDA graph, captured after a first run that loads what is loaded late."""
         run()

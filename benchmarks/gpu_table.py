@@ -36,7 +36,8 @@ def steps(machine: Path) -> Iterator[str]:
         if beside not in rows and not name.endswith(": beside PyTorch"):
             yield line(name, f"{row['seconds']['ours'] * 1e3:.2f}", "", "")
         elif name.endswith(": beside PyTorch"):
-            times = (f"{row['seconds'][side] * 1e3:.1f}" for side in ("ours", "torch"))
+            theirs = min(seconds for side, seconds in row["seconds"].items() if side != "ours")
+            times = (f"{seconds * 1e3:.2f}" for seconds in (row["seconds"]["ours"], theirs))
             yield line(name.removesuffix(": beside PyTorch"), *times, f"{row['ratio']:.2f}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_device, gpu_golden, gpu_results
-from benchmarks.gpu_cases import CASES, Case, gpt_step
+from benchmarks import gpu, gpu_cases, gpu_device, gpu_golden, gpu_results
+from benchmarks.gpu_cases import CASES, Case, Training, gpt_step, trainings
 from benchmarks.gpu_device import Launcher, Loaded
 from benchmarks.tables import RECORDS
 from repro.errors import ReproError
@@ -181,6 +182,9 @@ class Rehearsed(gpu_device.Cuda):
         run = Interpreted().load(code)
         return lambda each, given: run(each, [a if isinstance(a, int) else a.numpy() for a in given])
 
+    def aside(self, run: Callable[[], Any]) -> Any:
+        return run()
+
     def graph(self, run: Callable[[], object]) -> Callable[[], None]:
         def replay() -> None:
             run()
@@ -196,10 +200,11 @@ def _broken(*tensors: Any) -> Any:
     raise RuntimeError("out of memory")
 
 
-def _small_step(device: gpu_device.Cuda, rounds: int) -> dict[str, Any]:
-    """In the place of ResNet-18's."""
-    inputs = [np.zeros((SMALL["batch"], SMALL["tokens"]), np.int64), np.zeros(16, np.int64)]
-    return gpu.network_step(device, gpt_step(SMALL), inputs, rounds)
+def _small_trainings(layers: int) -> tuple[Training, ...]:
+    """A small GPT, and another in ResNet-18's place, by an optimizer that runs on the host."""
+    made = trainings(layers)
+    small = replace(made[0], optimizer=lambda trained: pytest.importorskip("torch").optim.AdamW(trained, 1e-3))
+    return small, replace(small, name=made[1].name)
 
 
 def _rehearse(monkeypatch: pytest.MonkeyPatch, results: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
@@ -207,8 +212,8 @@ def _rehearse(monkeypatch: pytest.MonkeyPatch, results: Path, *words: str) -> tu
     small = [_small(case) for case in CASES if case.name in ("linear", "exp")]
     broken = Case("softmax", "", {"x": (4, 8)}, small[1].build, _broken)
     monkeypatch.setattr(gpu, "CASES", [small[0], broken, small[1]])
-    monkeypatch.setattr(gpu, "GPT", SMALL)
-    monkeypatch.setattr(gpu, "resnet", _small_step)
+    monkeypatch.setattr(gpu_cases, "GPT", SMALL)
+    monkeypatch.setattr(gpu, "trainings", _small_trainings)
     monkeypatch.setattr(gpu, "Cuda", Rehearsed)
     monkeypatch.setattr(gpu_device, "shaped", eager)
     given = ["--rounds", "1", "--layers", "1", "--results", str(results), *words]
@@ -227,12 +232,13 @@ def test_a_rehearsal_of_all_that_is_measured(
     code, lines = _rehearse(monkeypatch, tmp_path / "results.jsonl", "--resume")
     again = [line["case"] for line in lines[3:]]
     step = "GPT step, 1 layers"
-    assert code == 3 and again == ["softmax", step, f"{step}: kernels", f"{step}: beside PyTorch", "ResNet-18 step"]
-    ours, kernels, beside, network = lines[4:]
+    steps = [f"{name}{part}" for name in (step, "ResNet-18 step") for part in ("", ": kernels", ": beside PyTorch")]
+    assert code == 3 and again == ["softmax", *steps]
+    ours, kernels, beside = lines[4:7]
     roads = [row["road"] for row in kernels["seconds by kernel"]]
     assert any(road.startswith("blocks") for road in roads), "no step over blocks of rows was timed"
     assert abs(ours["first loss"] - beside["PyTorch's first loss"]) < 1e-3
-    assert network["seconds"] == {"ours": 1.0} and network["first loss"] > 0 and network["seconds by kernel"]
+    assert beside["seconds"] == {"ours": 1.0, "torch": 1.0, "eager": 1.0} and beside["ratio"] == 1.0
 
 
 def test_nothing_begins_when_the_time_is_over(
@@ -242,7 +248,7 @@ def test_nothing_begins_when_the_time_is_over(
     results.touch()
     assert _rehearse(monkeypatch, results, "--minutes", "0") == (3, [])
     said = capsys.readouterr().err
-    assert "no time for: linear, softmax, exp, GPT step" in said and "ResNet-18 step; again with --resume" in said
+    assert "no time for: linear, softmax, exp, GPT step" in said and "ResNet-18 step: beside PyTorch; again with" in said
 
 
 def test_results_of_another_device_or_code_are_no_results(tmp_path: Path) -> None:
