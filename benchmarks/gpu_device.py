@@ -108,13 +108,18 @@ class Cuda:
         return found
 
     def graph(self, run: Callable[[], object]) -> Callable[[], None]:
-        """The run as one launch: a CUDA graph, captured after a first run that loads what is loaded late."""
+        """The run as one launch: a CUDA graph, captured after a first run that loads what is loaded late. What the run
+        holds lives as long as the launch: the graph reads that memory, whoever else has it by then."""
         run()
         self.torch.cuda.synchronize()
         graph = self.torch.cuda.CUDAGraph()
         with self.torch.cuda.graph(graph):
             run()
-        return graph.replay
+
+        def replay(held: Callable[[], object] = run) -> None:
+            graph.replay()
+
+        return replay
 
     def seconds(self, run: Callable[[], object], repeats: int) -> float:
         """Of one run, by events around several."""

@@ -248,7 +248,8 @@ def test_nothing_begins_when_the_time_is_over(
     results.touch()
     assert _rehearse(monkeypatch, results, "--minutes", "0") == (3, [])
     said = capsys.readouterr().err
-    assert "no time for: linear, softmax, exp, GPT step" in said and "ResNet-18 step: beside PyTorch; again with" in said
+    assert "no time for: linear, softmax, exp, GPT step" in said
+    assert "ResNet-18 step: beside PyTorch; again with --resume" in said
 
 
 def test_results_of_another_device_or_code_are_no_results(tmp_path: Path) -> None:

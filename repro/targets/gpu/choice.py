@@ -45,7 +45,7 @@ FINISH = 32
 
 def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
     """The cheapest plan; None where tiles would be mostly waste, or several numbers are stored for each output."""
-    found = find(kernel, floats=True)
+    found = find(kernel)
     if found is None or 0 in found.extents or len(kernel.stores) > 1:
         return None
     contraction = _parted(found)

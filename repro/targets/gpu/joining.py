@@ -70,7 +70,7 @@ class Joining:
                 store_value(self.body, self.kernel, Scope(scope, {}))
             return ()
 
-        if c.absent_in is None:
+        if not c.guards:
             joined()
         else:
             f.either(f.let(f"fcmp uno {total.typed}, {total.text}", BOOL), exact, joined)

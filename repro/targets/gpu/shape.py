@@ -119,7 +119,7 @@ def _fitted(candidate: Candidate, machine: GpuMachine) -> Fitted | None:
 @functools.lru_cache(maxsize=4096)
 def _apart(kernel: Kernel, machine: GpuMachine) -> int:
     """Cycles of a call alone."""
-    lanes, contraction = machine.multiprocessors * machine.schedulers * WARP, find(kernel, floats=True)
+    lanes, contraction = machine.multiprocessors * machine.schedulers * WARP, find(kernel)
     if contraction is not None:
         most, of = FILLED
         instructions = math.prod(contraction.extents) * of * 100 // (most * machine.paces[-1])

@@ -32,7 +32,7 @@ class Area:
         def longer() -> Sequence[Val]:
             for at in range(0, self.count, self.chunk):
                 old, new = self._read(self.address, at), gathered(self.f, values[at : at + self.chunk])
-                self._store(at, scalars.binary(self.f, "fadd", old, new))
+                self._store(at, scalars.binary(self.f, "fadd" if self.dtype.is_float else "add", old, new))
             return ()
 
         self.f.either(first, begin, longer)

@@ -163,6 +163,16 @@ def _permute(a: Array, b: Array, selector: Array) -> Array:
     return result
 
 
+def _byte_dot(a: Array, b: Array, total: Array) -> Array:
+    """total + the products of a's bytes, unsigned, with b's, signed."""
+    result = total.copy()
+    for place in range(4):
+        unsigned = (a >> np.uint32(8 * place)) & np.uint32(255)
+        signed = (b << np.int32(24 - 8 * place)) >> np.int32(24)
+        result = result + unsigned * signed.view(np.uint32)
+    return result
+
+
 def _leading_zeros(a: Array) -> Array:
     bits = 8 * a.dtype.itemsize
     found = np.zeros(a.shape, np.uint32)
@@ -322,6 +332,7 @@ def _table() -> dict[tuple[str, ...], Operation]:
         add("or", np.bitwise_or, kind, (kind, kind))
         add("xor", np.bitwise_xor, kind, (kind, kind))
         add("not", np.bitwise_not, kind, (kind,))
+    add("dp4a.u32", _byte_dot, "s32", ("u32", "s32", "b32"), "b32")
     add("prmt", _permute, "b32", ("b32", "b32", "b32"))
     for left, direction in ((True, "l"), (False, "r")):
         for wrap in (True, False):
