@@ -9,9 +9,10 @@ from typing import Any
 from benchmarks.gpu_results import read
 from benchmarks.markdown import head, line
 
-SPEED, BITS = "gpu.jsonl", "golden.jsonl"
+SPEED, BITS, QUANTIZED = "gpu.jsonl", "golden.jsonl", "quantized.jsonl"
 HEAD = ("case", "repro, us", "PyTorch, us", "PyTorch / repro", "Tflop/s", "of a copy", "bits of cuBLAS")
 STEP_HEAD = ("training step", "repro, ms", "PyTorch, ms", "PyTorch / repro")
+QUANTIZED_HEAD = ("model, forward", "int8, us", "float, us", "float / int8", "bits of the CPU")
 BITS_HEAD = ("on the device", "result")
 COMPUTED = 10
 """Tflop/s from which on a case is said by them, and below by the share of a copy's speed."""
@@ -50,6 +51,16 @@ def bits(machine: Path) -> Iterator[str]:
         else:
             found = f"{row['steps']} training steps, the CPU's bits after each" if not row["differing"] else "differs"
         yield line(row["case"], found)
+
+
+def quantized(machine: Path) -> Iterator[str]:
+    """int8 models beside the float ones."""
+    yield from head(*QUANTIZED_HEAD)
+    for row in read(machine / QUANTIZED):
+        if "error" not in row:
+            times = (f"{row['seconds'][kind] * 1e6:.1f}" for kind in ("quantized", "float"))
+            equal = "equal" if not any(row["exit codes"].values()) else "differ"
+            yield line(f"{row['case']}: {row['what']}", *times, f"{row['ratio']:.2f}", equal)
 
 
 def _measured(machine: Path) -> list[Row]:
