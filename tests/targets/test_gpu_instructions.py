@@ -91,6 +91,8 @@ INSTRUCTIONS: list[tuple[str, list[int], int]] = [
     ("mul.lo.s64", [(1 << 32) + 1, (1 << 32) + 1], (1 << 33) + 1),
     ("mad.lo.s16", [256, 256, 7], 7),
     ("mad.lo.s32", [0xFFFFFFFF, 3, 1], 0xFFFFFFFE),
+    ("dp4a.u32.s32", [0xFF800201, 0x80FF7F03, 10], 0xFFFF810B),  # 1 x 3 + 2 x 127 - 128 - 255 x 128 + 10
+    ("dp4a.u32.s32", [1, 1, 0x7FFFFFFF], 0x80000000),
     ("mul.wide.s32", [0xFFFFFFFF, 5], (1 << 64) - 5),
     ("mul.wide.u32", [0xFFFFFFFF, 0xFFFFFFFF], 0xFFFFFFFE00000001),
     ("mul.wide.u16", [0xFFFF, 0xFFFF], 0xFFFE0001),
