@@ -174,25 +174,29 @@ def test_a_channel_a_group_has_no_quads() -> None:
     check(model("ConvInteger", inputs, ("w", "zx", "zw"), pads=[1, 1, 1, 1], group=16), inputs, of_quads=0)
 
 
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_random_convolutions(data: st.DataObject) -> None:
-    groups, inside, outside = (data.draw(st.integers(low, high)) for low, high in ((1, 3), (3, 18), (1, 40)))
-    sizes = [data.draw(st.integers(1, 9)) for _ in range(2)]
-    taps = [data.draw(st.integers(1, 3)) for _ in range(2)]
-    pads = [data.draw(st.integers(0, 2)) for _ in range(4)]
-    strides = [data.draw(st.integers(1, 2)) for _ in range(2)]
-    if any(size + pads[at] + pads[at + 2] < tap for at, (size, tap) in enumerate(zip(sizes, taps, strict=True))):
-        return
-    left, right = (data.draw(st.sampled_from([np.uint8, np.int8])) for _ in range(2))
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A ConvInteger of any groups, taps, padding and strides, and its inputs."""
+    groups, inside, outside = (draw(st.integers(low, high)) for low, high in ((1, 3), (3, 18), (1, 40)))
+    taps = [draw(st.integers(1, 3)) for _ in range(2)]
+    pads = [draw(st.integers(0, 2)) for _ in range(4)]
+    sizes = [draw(st.integers(max(1, tap - pads[at] - pads[at + 2]), 9)) for at, tap in enumerate(taps)]
+    strides = [draw(st.integers(1, 2)) for _ in range(2)]
+    left, right = (draw(st.sampled_from([np.uint8, np.int8])) for _ in range(2))
     inputs = {
-        "x": drawn(data.draw(st.integers(0, 99)), (data.draw(st.integers(1, 2)), groups * inside, *sizes), left),
-        "w": drawn(data.draw(st.integers(0, 99)), (groups * outside, inside, *taps), right),
-        "zx": drawn(data.draw(st.integers(0, 99)), (), left),
-        "zw": drawn(data.draw(st.integers(0, 99)), data.draw(st.sampled_from([(), (groups * outside,)])), right),
+        "x": drawn(draw(st.integers(0, 99)), (draw(st.integers(1, 2)), groups * inside, *sizes), left),
+        "w": drawn(draw(st.integers(0, 99)), (groups * outside, inside, *taps), right),
+        "zx": drawn(draw(st.integers(0, 99)), (), left),
+        "zw": drawn(draw(st.integers(0, 99)), draw(st.sampled_from([(), (groups * outside,)])), right),
     }
-    fixed = ["w", "zw", *data.draw(st.sampled_from([["zx"], []]))]
-    proto = model("ConvInteger", inputs, fixed, pads=pads, strides=strides, group=groups)
+    fixed = ["w", "zw", *draw(st.sampled_from([["zx"], []]))]
+    return model("ConvInteger", inputs, fixed, pads=pads, strides=strides, group=groups), inputs
+
+
+@settings(max_examples=25, deadline=None)
+@given(convolution=convolutions())
+def test_random_convolutions(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> None:
+    proto, inputs = convolution
     imported = import_model(load_model(proto))
     check(proto, inputs, of_quads=quads(byte_products(pipeline.run(imported.graph).program)))
 

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from passes import pipeline
@@ -21,7 +20,7 @@ from repro.ops.record import evaluate
 from repro.targets import registry
 from repro.targets.gpu import GpuKernel, codes
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
-from tests.passes.test_byte_products import drawn, model
+from tests.passes.test_byte_products import convolutions, drawn, model
 
 DP4A = "dp4a.u32.s32"
 
@@ -97,21 +96,6 @@ def test_products_of_wide_integers_wrap(dtype: int) -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(data=st.data())
-def test_random_convolutions_of_bytes(data: st.DataObject) -> None:
-    groups, inside, outside = (data.draw(st.integers(low, high)) for low, high in ((1, 3), (3, 18), (1, 40)))
-    sizes = [data.draw(st.integers(1, 9)) for _ in range(2)]
-    taps = [data.draw(st.integers(1, 3)) for _ in range(2)]
-    pads = [data.draw(st.integers(0, 2)) for _ in range(4)]
-    strides = [data.draw(st.integers(1, 2)) for _ in range(2)]
-    if any(size + pads[at] + pads[at + 2] < tap for at, (size, tap) in enumerate(zip(sizes, taps, strict=True))):
-        return
-    left, right = (data.draw(st.sampled_from([np.uint8, np.int8])) for _ in range(2))
-    inputs = {
-        "x": drawn(data.draw(st.integers(0, 99)), (data.draw(st.integers(1, 2)), groups * inside, *sizes), left),
-        "w": drawn(data.draw(st.integers(0, 99)), (groups * outside, inside, *taps), right),
-        "zx": drawn(data.draw(st.integers(0, 99)), (), left),
-        "zw": drawn(data.draw(st.integers(0, 99)), data.draw(st.sampled_from([(), (groups * outside,)])), right),
-    }
-    fixed = ["w", "zw", *data.draw(st.sampled_from([["zx"], []]))]
-    check(model("ConvInteger", inputs, fixed, pads=pads, strides=strides, group=groups), inputs)
+@given(convolution=convolutions())
+def test_random_convolutions_of_bytes(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> None:
+    check(*convolution)
