@@ -56,15 +56,14 @@ def bits(machine: Path) -> Iterator[str]:
 def quantized(machine: Path) -> Iterator[str]:
     """int8 models beside the float ones."""
     yield from head(*QUANTIZED_HEAD)
-    for row in read(machine / QUANTIZED):
-        if "error" not in row:
-            times = (f"{row['seconds'][kind] * 1e6:.1f}" for kind in ("quantized", "float"))
-            equal = "equal" if not any(row["exit codes"].values()) else "differ"
-            yield line(f"{row['case']}: {row['what']}", *times, f"{row['ratio']:.2f}", equal)
+    for row in _measured(machine, QUANTIZED):
+        times = (f"{row['seconds'][kind] * 1e6:.1f}" for kind in ("quantized", "float"))
+        equal = "equal" if not any(row["exit codes"].values()) else "differ"
+        yield line(f"{row['case']}: {row['what']}", *times, f"{row['ratio']:.2f}", equal)
 
 
-def _measured(machine: Path) -> list[Row]:
-    return [row for row in read(machine / SPEED) if "error" not in row]
+def _measured(machine: Path, name: str = SPEED) -> list[Row]:
+    return [row for row in read(machine / name) if "error" not in row]
 
 
 def _speeds(row: Row) -> Iterator[str]:

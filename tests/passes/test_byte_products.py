@@ -54,14 +54,18 @@ def quads(program: Program) -> int:
     return sum(each is not None and each.unsigned is not None for each in found)
 
 
-def check(proto: onnx.ModelProto, inputs: Mapping[str, Array], of_quads: int = 1) -> None:
-    """The reference's bytes on all machines of this host, with and without what it has beyond them; and in the
-    interpreter of kernels, which knows neither tiles nor instructions."""
+def lowered(proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> tuple[Program, list[Array], list[bytes]]:
+    """A model's program, its inputs as a run takes them, and the bytes of its outputs by the reference."""
     imported = import_model(load_model(proto))
     given = [to_storage(inputs[port.name], port.type.dtype) for port in imported.inputs]
     wanted = [array.tobytes() for array in evaluate(imported.graph, given)]
-    program = pipeline.run(imported.graph).program
-    flat = [array.reshape(-1) for array in given]
+    return pipeline.run(imported.graph).program, [array.reshape(-1) for array in given], wanted
+
+
+def check(proto: onnx.ModelProto, inputs: Mapping[str, Array], of_quads: int = 1) -> None:
+    """The reference's bytes on all machines of this host, with and without what it has beyond them; and in the
+    interpreter of kernels, which knows neither tiles nor instructions."""
+    program, flat, wanted = lowered(proto, inputs)
     made = byte_products(program)
     assert quads(made) == of_quads
     assert [array.tobytes() for array in interpreter.run(made, flat)][:1] == wanted[:1]

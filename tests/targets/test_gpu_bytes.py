@@ -11,29 +11,24 @@ import pytest
 from hypothesis import given, settings
 from onnx import TensorProto, helper
 
-from passes import pipeline
-from repro.frontend import import_model, load_model
 from repro.ir.contraction import find
-from repro.ir.types import Array, to_storage
+from repro.ir.types import Array
 from repro.machines import SM_80
-from repro.ops.record import evaluate
 from repro.targets import registry
 from repro.targets.gpu import GpuKernel, codes
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
-from tests.passes.test_byte_products import convolutions, drawn, model
+from tests.passes.test_byte_products import convolutions, drawn, lowered, model
 
 DP4A = "dp4a.u32.s32"
 
 
 def check(proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[GpuKernel]:
     """The interpreted PTX against the reference, byte by byte; gives the code of the contractions."""
-    imported = import_model(load_model(proto))
-    flat = [to_storage(inputs[port.name], port.type.dtype) for port in imported.inputs]
-    wanted = [array.tobytes() for array in evaluate(imported.graph, flat)]
-    program = registry.CODE_TARGETS["gpu"].shape(pipeline.run(imported.graph).program)
+    program, flat, wanted = lowered(proto, inputs)
+    program = registry.CODE_TARGETS["gpu"].shape(program)
     made = codes(program, SM_80)
     runner = InterpretedExecutable(program, made, [])
-    found = [array.tobytes() for array in runner.run([array.reshape(-1) for array in flat])]
+    found = [array.tobytes() for array in runner.run(flat)]
     runner.close()
     assert found[:1] == wanted[:1]
     return [code for kernel, code in zip(program.kernels, made, strict=False) if find(kernel) is not None]
