@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_cases, gpu_device, gpu_golden, gpu_results
+from benchmarks import gpu, gpu_cases, gpu_device, gpu_golden, gpu_quantized, gpu_results
 from benchmarks.gpu_cases import CASES, Case, Training, gpt_step, trainings
 from benchmarks.gpu_device import Launcher, Loaded
 from benchmarks.tables import RECORDS
@@ -62,6 +62,19 @@ def test_without_a_device_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "no GPU is there to measure" in shown and "benchmarks.gpu_static" in shown
     with pytest.raises(ReproError, match="no GPU"):
         gpu_device.Cuda()
+
+
+def test_of_quantized_models_it_says_so_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> Any:
+        raise gpu_device._nothing("this is a test")
+
+    monkeypatch.setattr(gpu_device, "_torch", none)
+    assert gpu_quantized.main([]) == 3
+    assert "no GPU is there to measure" in capsys.readouterr().err
+    assert gpu_quantized.main(["lstm"]) == 2
+    assert "mlp, gpt, bert, resnet18" in capsys.readouterr().err
 
 
 class Tensor:
