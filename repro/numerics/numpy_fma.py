@@ -53,19 +53,17 @@ class Hazard:
 
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c in f32, rounded once. The product is exact in f64; the sum is rounded to odd where it matters."""
-    shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
-    product = np.atleast_1d(a.astype(np.float64) * b.astype(np.float64))
-    addend = np.atleast_1d(c.astype(np.float64))
-    total = product + addend
-    result = total.astype(np.float32)
+    product = np.asarray(np.multiply(a, b, dtype=np.float64))
+    total = np.asarray(np.add(product, c, dtype=np.float64))
+    result = np.asarray(total.astype(np.float32))
     bits = total.view(_U64)
     hazard = (bits & MIDPOINT_MASK) == MIDPOINT
     hazard |= (bits & MAGNITUDE) - ONE < F32_TINY  # as Hazard notes them
     if hazard.any():
         chosen_product = np.broadcast_to(product, total.shape)[hazard]
-        chosen_addend = np.broadcast_to(addend, total.shape)[hazard]
+        chosen_addend = np.broadcast_to(c, total.shape)[hazard].astype(np.float64)
         result[hazard] = round_to_odd(*two_sum(chosen_product, chosen_addend)).astype(np.float32)
-    return result.reshape(shape)
+    return result
 
 
 def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
@@ -85,7 +83,19 @@ def _within(x: Array, exponent: int) -> Array:
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
     """a * b + c in f64, rounded once (Boldo and Melquiond 2008), at any exponents."""
     shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
-    a, b, c = (np.atleast_1d(x) for x in np.broadcast_arrays(a, b, c))
+    flat = [x.reshape(-1) for x in np.broadcast_arrays(a, b, c)]
+    result = np.empty(flat[0].size)
+    for start in range(0, result.size, BLOCK):
+        block = slice(start, start + BLOCK)
+        result[block] = _fma_block(*(x[block] for x in flat))
+    return result.reshape(shape)
+
+
+BLOCK = 8192
+"""Elements at a time: what lies between the some 60 operations of each then stays in a cache."""
+
+
+def _fma_block(a: Array, b: Array, c: Array) -> Array:
     plain = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
     safe = _within(a, 400) & _within(b, 400) & ((c == 0) | _within(c, 900))
     # A finite product that overflows may not meet an infinite addend: there is no NaN in that sum.
@@ -94,7 +104,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
     extreme = ~plain & ~safe
     if extreme.any():
         result[extreme] = _extreme(a[extreme], b[extreme], c[extreme])
-    return result.reshape(shape)
+    return result
 
 
 def _moderate(a: Array, b: Array, c: Array) -> tuple[Array, Array]:

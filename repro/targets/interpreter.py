@@ -37,7 +37,8 @@ from repro.numerics.sums import reduce_reference
 
 
 class _Frame:
-    """Values of expressions over one grid: the kernel's axes, and one more dimension per open reduction."""
+    """Values of expressions over one grid: a dimension for each of the kernel's axes, and one more per open reduction.
+    A value has extent 1 along what it does not depend on, so a row's sum is summed once a row."""
 
     def __init__(self, axes: dict[Axis, Array], depth: int, buffers: Sequence[Array], scalars: Sequence[int]) -> None:
         self.axes, self.depth, self.buffers, self.scalars = axes, depth, buffers, scalars
@@ -125,19 +126,16 @@ class _Frame:
 def run_kernel(kernel: Kernel, buffers: Sequence[Array], scalars: Sequence[int] = ()) -> None:
     """Run one kernel on flat storage arrays, in place."""
     parallel = kernel.axes[kernel.serial :]
-    grid = np.indices([axis.extent for axis in parallel]).reshape(len(parallel), -1) if parallel else np.zeros((0, 1))
+    extents = [axis.extent for axis in parallel] or [1]
+    depth = len(extents)
+    along = dict(zip(parallel, np.indices(extents, np.int64, sparse=True), strict=False))
     for point in product(*(range(axis.extent) for axis in kernel.axes[: kernel.serial])):
-        axes: dict[Axis, Array] = {
-            axis: np.asarray(along, np.int64) for axis, along in zip(parallel, grid, strict=True)
-        }
-        size = grid.shape[1]
-        for axis, at in zip(kernel.axes, point, strict=False):
-            axes[axis] = np.full(size, at, np.int64)
-        frame = _Frame(axes, 1, buffers, scalars)
+        axes = along | {axis: np.full((1,) * depth, at) for axis, at in zip(kernel.axes, point, strict=False)}
+        frame = _Frame(axes, depth, buffers, scalars)
         found = [[frame.value(expr) for expr in store.expressions] for store in kernel.stores]
         for store, values in zip(kernel.stores, found, strict=True):
-            offset, value, *when = (np.broadcast_to(each, (size,)) for each in values)
-            chosen = when[0] if when else np.ones(size, bool)
+            offset, value, *when = (np.broadcast_to(each, extents) for each in values)
+            chosen = when[0] if when else np.ones(extents, bool)
             buffers[store.buffer][offset[chosen]] = value[chosen]
 
 

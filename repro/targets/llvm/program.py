@@ -69,9 +69,10 @@ def _once(f: Function, program: Program, schedules: Sequence[Schedule], machine:
     run, ends = f.fresh_label("run"), list[str]()
     cases = " ".join(f"i64 {at}, label %{place}" for at, place in enumerate(places, 1))
     f.line(f"switch i64 {number.text}, label %{run} [ {cases} ]")
+    steps = Steps(f, program, schedules, machine)
     for call, place in zip(program.once, places, strict=True):
         f.label(place)
-        Steps(f, program, schedules, machine).run([call], [])
+        steps.run([call], [])
         ends.append(f.block)
         f.line("br label %finish")
     f.label(run)
