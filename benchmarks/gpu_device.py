@@ -150,7 +150,8 @@ def _nothing(reason: str) -> ReproError:
 
 
 class Loaded:
-    """A program's kernels and memory on a device; parameters start at values given or at zero."""
+    """A program's kernels and memory on a device; parameters start at values given or at zero. What is made of them and
+    of constants alone is made here."""
 
     def __init__(self, device: Device, program: Program, parameters: Sequence[Array] = ()) -> None:
         self.device, self.program = device, shaped(program, SM_80)
@@ -161,6 +162,7 @@ class Loaded:
         self.workspace = device.empty(max((code.workspace_bytes for code in self.codes), default=0))
         self.arena = device.empty(self.program.arena_bytes)
         self.buffers = [self._buffer(number, parameters) for number in range(len(self.program.buffers))]
+        self._steps(self.program.once, [])
 
     def _buffer(self, number: int, parameters: Sequence[Array]) -> Any:
         buffer = self.program.buffers[number]

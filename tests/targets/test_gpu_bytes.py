@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from onnx import TensorProto, helper
 
 from repro.ir.contraction import find
+from repro.ir.program import Call, walk
 from repro.ir.types import Array
 from repro.machines import SM_80
 from repro.targets import registry
@@ -48,6 +49,15 @@ def test_products_of_matrices_of_bytes(kinds: str, fixed: tuple[str, ...], m: in
     (code,) = check(model("MatMulInteger", inputs, fixed), inputs)
     assert code.schedule.startswith("tile=")
     assert DP4A in code.ptx
+
+
+def test_quads_of_weights_are_made_at_load() -> None:
+    inputs = {"a": drawn(1, (17, 68), np.uint8), "b": drawn(2, (68, 40), np.int8), "za": drawn(3, (), np.uint8)}
+    program, *_ = lowered(model("MatMulInteger", inputs, ["b", "za"]), inputs)
+    shaped = registry.CODE_TARGETS["gpu"].shape(program)
+    made = {shaped.kernels[call.kernel].digest for call in shaped.once}
+    assert made
+    assert not made & {shaped.kernels[step.kernel].digest for step in walk(shaped.steps) if isinstance(step, Call)}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,19 @@ from repro.errors import EXIT_INCOMPLETE, InternalError, ReproError
 from repro.ir import index as ix
 from repro.ir.expressions import Scalar, apply, convert, load
 from repro.ir.loops import BufferParameter, Kernel, Store
-from repro.ir.program import INPUT, OUTPUT, PARAMETER, TEMPORARY, Branch, Buffer, Call, Commit, CountedLoop, Program
+from repro.ir.program import (
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    PREPARED,
+    TEMPORARY,
+    Branch,
+    Buffer,
+    Call,
+    Commit,
+    CountedLoop,
+    Program,
+)
 from repro.ir.types import BOOL, F32, I64, Array, to_storage
 from repro.machines import SM_80
 from repro.targets.gpu import emit
@@ -146,6 +158,35 @@ def test_set_parameter_reaches_the_device() -> None:
     assert device.run(inputs)[0].tobytes() == model.run(inputs)[0].tobytes()
     found = device.parameter(0)
     assert found is not None and found.tobytes() == other.tobytes()
+
+
+def test_what_is_made_of_parameters_is_made_again_after_one_was_set() -> None:
+    """By the device's runtime and by the interpreter; runs between launch nothing for it."""
+    i = ix.axis(0, 4)
+    read, written = BufferParameter(F32, 4, False), BufferParameter(F32, 4, True)
+    double = Kernel((read, written), (), (i,), 0, (Store(1, i, apply("add", load(F32, 0, i), load(F32, 0, i))),))
+    total = apply("add", load(F32, 0, i), load(F32, 1, i))
+    added = Kernel((read, read, written), (), (i,), 0, (Store(2, i, total),))
+    roles = [(INPUT, 0), (OUTPUT, 0), (PARAMETER, 0), (PREPARED, 0)]
+    buffers = tuple(Buffer(F32, 4, role, position) for role, position in roles)
+    once = (Call(0, (2, 3), ()),)
+    program = Program((double, added), buffers, (), (Call(1, (0, 3, 1), ()),), 0, once=once)
+    kernels = [emit(kernel, SM_80) for kernel in program.kernels]
+    x, w = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+    library, driver = opened_fake()
+    device, model = DeviceExecutable(program, kernels, [w], driver), InterpretedExecutable(program, kernels, [w])
+    launches = list[int]()
+    for weight in (w, w, 3 * w, 3 * w):
+        if weight is not w and len(launches) == 2:
+            device.set_parameter(0, weight)
+            model.set_parameter(0, weight)
+        before = library.count("cuLaunchKernel") + library.count("cuGraphLaunch")
+        assert np.array_equal(device.run([x])[0], x + 2 * weight)
+        assert np.array_equal(model.run([x])[0], x + 2 * weight)
+        launches.append(library.count("cuGraphLaunch") + library.count("cuLaunchKernel") - before)
+    assert launches[0] > launches[3]
+    device.close()
+    assert not library.allocations and not library.graphs
 
 
 # ── control flow ────────────────────────────────────────────────────────────────────────────────────

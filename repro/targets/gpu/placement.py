@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, TEMPORARY, Program
+from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED, TEMPORARY, Program
 
 ALIGNMENT = 256
 """Bytes; what the driver's allocations are aligned to, so that every buffer is."""
-_LASTING = (PARAMETER, CONSTANT)
+_LASTING = (PARAMETER, CONSTANT, PREPARED)
+
+_SHARES = {
+    PARAMETER: "parameters", CONSTANT: "constants", PREPARED: "made of parameters and constants", INPUT: "inputs",
+    OUTPUT: "outputs",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Placement:
-    """`offsets` by buffer in its block; `lasting` are the buffers of parameters and constants."""
+    """`offsets` by buffer in its block; `lasting` are the buffers of parameters, constants and what is
+    made of these."""
 
     offsets: tuple[int, ...]
     lasting: frozenset[int]
@@ -42,7 +48,7 @@ def placed(program: Program, workspace_bytes: int) -> Placement:
         block = "lasting" if buffer.role in _LASTING else "run"
         offsets.append(ends[block])
         ends[block] += _up(buffer.nbytes)
-        name = {PARAMETER: "parameters", CONSTANT: "constants", INPUT: "inputs", OUTPUT: "outputs"}[buffer.role]
+        name = _SHARES[buffer.role]
         shares[name] = shares.get(name, 0) + buffer.nbytes
     lasting = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.role in _LASTING)
     most = sorted(((name, size) for name, size in shares.items() if size), key=lambda each: (-each[1], each[0]))

@@ -1,13 +1,16 @@
 """A program on a device: memory once, code once, and a run as few launches as its control flow allows.
 
 The first run launches kernel by kernel and waits for each, so that one that fails is named. From the second on every
-stretch of launches without a decision in it is a CUDA graph: a training step is one launch. State stays on the device.
+stretch of launches without a decision in it is a CUDA graph: a training step is one launch. State stays on the device,
+and so does what is made of parameters and constants alone (`Program.once`): it is made by the first run, and by the
+next one after a parameter was given a value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +41,10 @@ class DeviceExecutable:
         workspace = max((kernel.workspace_bytes for kernel in kernels), default=0)
         self._placement = placed(program, workspace)
         self._plan = planned(program, kernels, most_captured)
+        self._once = planned(replace(program, steps=program.once), kernels, most_captured)
+        self._stale = True
+        """Whether what `_once` makes is to be made."""
+        self._sources = frozenset(buffer for call in program.once for buffer in call.buffers)
         self._modules: list[Any] = []
         self._functions: dict[tuple[int, str], Any] = {}
         self._graphs: dict[int, Any] = {}
@@ -154,6 +161,7 @@ class DeviceExecutable:
             kept = self._upload(number, value)
             self._wait(f"parameter {position}")
             del kept
+            self._stale |= number in self._sources
 
     def set_parameter(self, position: int, value: Array) -> None:
         with self._device():
@@ -178,13 +186,20 @@ class DeviceExecutable:
                 for position, value in enumerate(inputs)
                 if (INPUT, position) in self._numbers
             ]
-            self._nodes(self._plan, ())
-            self._checked = True
+            self._launch_all()
             positions = sorted(position for role, position in self._numbers if role == OUTPUT)
             outputs = [self._download(self._numbers[OUTPUT, position]) for position in positions]
             self._wait("the run")
             del kept
         return outputs
+
+    def _launch_all(self) -> None:
+        """A run between its inputs and its outputs, and before it what it needs that is not made yet."""
+        if self._stale:
+            self._nodes(self._once, ())
+            self._stale = False
+        self._nodes(self._plan, ())
+        self._checked = True
 
     def _nodes(self, nodes: Sequence[Node], counters: tuple[int, ...]) -> None:
         for node in nodes:

@@ -81,7 +81,8 @@ def _shape(program: Program, step: RowBlocks) -> tuple[Shape, tuple[int, ...], t
 
 def alone(program: Program) -> frozenset[int]:
     """The kernels that are called outside of such steps."""
-    calls = Counter(step.kernel for step in walk(program.steps) if isinstance(step, Call))
+    every = (*program.once, *walk(program.steps))
+    calls = Counter(step.kernel for step in every if isinstance(step, Call))
     steps = (step for step in walk(program.steps) if isinstance(step, RowBlocks))
     calls.subtract(call.kernel for step in steps for call in step.body)
     return frozenset(kernel for kernel, count in calls.items() if count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from passes.at_load import prepared
 from passes.byte_products import byte_products
 from repro.ir.loops import Kernel
 from repro.ir.program import Program
@@ -59,7 +60,7 @@ def _code_target(name: str, machine: GpuMachine) -> CodeTarget:
     compile_program = functools.partial(_compile_program, machine=machine)
 
     def shape(program: Program) -> Program:
-        return shaped(guarded(byte_products(program)), machine)
+        return shaped(prepared(guarded(byte_products(program))), machine)
 
     return CodeTarget(
         name, machine.digest, PTX_TYPE, ".ptx", shape, _schedule, compile_kernel, compile_program, apart=alone

@@ -11,6 +11,7 @@ from repro.ir.program import (
     INPUT,
     OUTPUT,
     PARAMETER,
+    PREPARED,
     Branch,
     Buffer,
     Call,
@@ -40,9 +41,12 @@ class InterpretedExecutable:
         self._parameters: dict[int, Array] = {}
         for position, value in enumerate(parameters):
             self._parameters[position] = value.copy() if position in program.written else value
+        self._prepared: dict[int, Window] = {}
+        """What is made of parameters and constants alone, by its buffer, since it was last made."""
 
     def set_parameter(self, position: int, value: Array) -> None:
         self._parameters[position] = value.reshape(-1).copy()
+        self._prepared = {}
 
     def parameter(self, position: int) -> Array | None:
         return self._parameters.get(position)
@@ -52,16 +56,23 @@ class InterpretedExecutable:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         with exact_arithmetic():
-            return _Pass(self.program, self.kernels, inputs, self._parameters).outputs()
+            this = _Pass(self.program, self.kernels, inputs, self._parameters, self._prepared)
+            self._prepared = this.prepared()
+            return this.outputs()
 
 
 class _Pass:
     """One run: a window for each buffer, and the walk through the program's steps."""
 
     def __init__(
-        self, program: Program, kernels: Sequence[GpuKernel], inputs: Sequence[Array], parameters: dict[int, Array]
+        self,
+        program: Program,
+        kernels: Sequence[GpuKernel],
+        inputs: Sequence[Array],
+        parameters: dict[int, Array],
+        prepared: dict[int, Window],
     ) -> None:
-        self.program, self.kernels = program, kernels
+        self.program, self.kernels, self._prepared = program, kernels, prepared
         self._blocks = calls_of(program)
         self._arena = np.full(program.arena_bytes, _PATTERN, np.uint8)
         self._known = np.zeros(program.arena_bytes, np.uint8)
@@ -84,11 +95,24 @@ class _Pass:
                 return Window(name, data.view(np.uint8), writable=writable)
             case "constant":
                 return Window(name, np.frombuffer(self.program.constants[buffer.position], np.uint8), writable=False)
+            case "prepared" if number in self._prepared:
+                return self._prepared[number]
             case "temporary":
                 place = slice(buffer.position, buffer.position + buffer.nbytes)
                 return Window(name, self._arena[place], self._known[place])
             case _:
                 return Window(name, np.full(buffer.nbytes, _PATTERN, np.uint8), np.zeros(buffer.nbytes, np.uint8))
+
+    def prepared(self) -> dict[int, Window]:
+        """What is made of parameters and constants alone: made, if it was not given, and not to be written again."""
+        if self._prepared:
+            return self._prepared
+        self._steps(self.program.once, [])
+        for number, buffer in enumerate(self.program.buffers):
+            if buffer.role == PREPARED:
+                made = self._windows[number]
+                self._windows[number] = Window(made.name, made.data, made.known, writable=False)
+        return {n: self._windows[n] for n, buffer in enumerate(self.program.buffers) if buffer.role == PREPARED}
 
     def outputs(self) -> list[Array]:
         """The outputs, flat. Raises FaultError where one has an element that nothing wrote."""
