@@ -197,12 +197,23 @@ def convolutions(draw: st.DrawFn) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return model("ConvInteger", inputs, fixed, pads=pads, strides=strides, group=groups), inputs
 
 
-@settings(max_examples=25, deadline=None)
-@given(convolution=convolutions())
-def test_random_convolutions(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> None:
+def check_convolution(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> None:
     proto, inputs = convolution
     imported = import_model(load_model(proto))
     check(proto, inputs, of_quads=quads(byte_products(pipeline.run(imported.graph).program)))
+
+
+@settings(max_examples=10, deadline=None)
+@given(convolution=convolutions())
+def test_random_convolutions(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> None:
+    check_convolution(convolution)
+
+
+@pytest.mark.full
+@settings(max_examples=200, deadline=None)
+@given(convolution=convolutions())
+def test_many_random_convolutions(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> None:
+    check_convolution(convolution)
 
 
 # ── programs ────────────────────────────────────────────────────────────────────────────────────────

@@ -210,7 +210,9 @@ def on_one(entry: EntryGraph, inputs: Sequence[Array], steps: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("case", "steps"), [("digits_mlp_trained", 2), ("nano_gpt_trained", 1)])
+@pytest.mark.parametrize(
+    ("case", "steps"), [("digits_mlp_trained", 2), pytest.param("nano_gpt_trained", 1, marks=pytest.mark.full)]
+)
 def test_a_step_gives_one_digest_on_any_number_of_chips(case: str, steps: int) -> None:
     entry = sharded(case, 8)
     inputs = drawn(entry)
