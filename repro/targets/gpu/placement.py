@@ -18,8 +18,7 @@ _SHARES = {
 
 @dataclass(frozen=True)
 class Placement:
-    """`offsets` by buffer in its block; `lasting` are the buffers of parameters, constants and what is
-    made of these."""
+    """`offsets` by buffer in its block; `lasting` are the buffers of parameters, constants and what is made of them."""
 
     offsets: tuple[int, ...]
     lasting: frozenset[int]
