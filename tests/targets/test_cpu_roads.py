@@ -18,7 +18,7 @@ from repro.ir.schedule import Schedule
 from repro.ir.types import F32, Array
 from repro.machines import AARCH64, CPUS, X86_64_V3, X86_64_V4, Machine
 from repro.numerics import interpret
-from repro.numerics.elementary import FUNCTIONS, evaluate, tabled
+from repro.numerics.elementary import FUNCTIONS, evaluate, quotients, tabled
 from repro.numerics.elementary.value import Value
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
@@ -34,19 +34,24 @@ MACHINES = [
     for machine in CPUS.values()
 ]  # fmt: skip
 ON_EVERY = pytest.mark.parametrize("machine", MACHINES)
-NAMES = sorted({name for known in tabled.ROADS.values() for name in known})
+OF = {name: FUNCTIONS[name] for name in sorted({name for known in tabled.ROADS.values() for name in known})} | {
+    f"{name}.quotient": lambda x, name=name: FUNCTIONS[name](quotients.quotient(x)) for name in quotients.LEAVING
+}
+"""Functions that have roads by tables."""
 EXTENT = 1024
 
 
 def hard(name: str) -> Array:
     """The arguments of the proof's record."""
-    return np.array([int(word, 16) for word, _ in records.read(name, "every_input")["hard"]], np.uint32)
+    name, _, quotient = name.partition(".")
+    bits = np.array([int(word, 16) for word, _ in records.read(name, "every_input")["hard"]], np.uint32)
+    return (bits.view(np.float32) * np.float32(quotients.ROOT_OF_TWO)).view(np.uint32) if quotient else bits
 
 
 def arguments(name: str, count: int = EXTENT) -> Array:
     """Special values, both ends of each decision with their neighbours, hard cases, common magnitudes, any bits."""
     ends = np.array([0, 88.75, 88.72284, 75, 62.38866, 26.328762, 103.97208, 104, 87.33655, 3.93, 3.9193, 9.03, 9.0109,
-                     2.0**-90, 2.0**-149, 2.0**-126, 3.4028235e38, np.inf], np.float32).view(np.uint32)  # fmt: skip
+                     2.0**-90, 1.1424233e-27, 2.0**-149, 2.0**-126, 3.4028235e38, np.inf], np.float32).view(np.uint32)  # fmt: skip
     near = np.concatenate([ends[1:] - 1, ends, ends[:-1] + 1, [0x7FC00000, 0x7FA00000]]).astype(np.uint32)
     fixed = np.concatenate([near, near | np.uint32(1 << 31), hard(name)])[: count // 2]
     generator = np.random.default_rng(7)
@@ -57,7 +62,8 @@ def arguments(name: str, count: int = EXTENT) -> Array:
 
 def undecided(name: str, table: int, x: Array) -> Array:
     """Which arguments a road leaves to the first one, by the NumPy interpreter."""
-    road = proven.ROADS[f"{name}.tabled{table}"]
+    name, dot, quotient = name.partition(".")
+    road = proven.ROADS[f"{name}.tabled{table}{dot}{quotient}"]
     return interpret.evaluate(lambda operand: proven.undecided(road, operand), [x], [F32]).astype(np.bool_)
 
 
@@ -72,50 +78,50 @@ def check(kernel: Kernel, given: list[Array], machine: Machine, schedule: Schedu
 
 
 @ON_EVERY
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF)
 def test_the_bits_are_those_of_the_first_road(name: str, machine: Machine) -> None:
-    kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
+    kernel = elementwise_kernel(lambda x: [OF[name](x)], [F32], EXTENT)
     check(kernel, [arguments(name), np.zeros(EXTENT, np.float32)], machine)
 
 
 @ON_EVERY
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF)
 def test_one_undecided_lane_among_decided_ones(name: str, machine: Machine) -> None:
     """Wherever it stands in a vector; both kinds are found first, so that neither is missing."""
     pool = np.random.default_rng(3).standard_normal(1 << 14).astype(np.float32)
     for table in (16, 32):
-        if name not in tabled.ROADS[table]:
+        if name.partition(".")[0] not in tabled.ROADS[table]:
             continue
         open_ = undecided(name, table, pool)
         assert 0 < open_.sum() < pool.size // 100, "seldom, but there are some"
         x = np.tile(pool[~open_][:64], EXTENT // 64)
         x[np.arange(EXTENT // 64) * 65 % EXTENT] = pool[open_][0]
-        kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
+        kernel = elementwise_kernel(lambda x: [OF[name](x)], [F32], EXTENT)
         check(kernel, [x, np.zeros(EXTENT, np.float32)], machine)
 
 
 @ON_EVERY
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF)
 def test_undecided_lanes_in_any_registers_of_those_tested_together(name: str, machine: Machine) -> None:
     """In none, one, several or all of them; arguments whose result the seldom side gives by itself among the others."""
     pool = np.random.default_rng(5).standard_normal(1 << 14).astype(np.float32)
-    open_ = undecided(name, min(table for table in tabled.ROADS if name in tabled.ROADS[table]), pool)
+    open_ = undecided(name, min(table for table in tabled.ROADS if name.partition(".")[0] in tabled.ROADS[table]), pool)
     group, chosen = tabled.TOGETHER * 8, np.random.default_rng(6).random(EXTENT)
     often = np.repeat(np.linspace(0, 1, EXTENT // group), group)
     x = np.where(chosen < often**2, np.resize(pool[open_], EXTENT), np.resize(pool[~open_], EXTENT))
     x[chosen > 0.99] = -200.0
     x[chosen > 0.995] = np.nan
-    kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
+    kernel = elementwise_kernel(lambda x: [OF[name](x)], [F32], EXTENT)
     check(kernel, [x, np.zeros(EXTENT, np.float32)], machine)
 
 
 @pytest.mark.parametrize(("name", "machine", "together"), [
     ("exp", X86_64_V3, 4), ("exp", X86_64_V4, 4), ("erf", X86_64_V3, 4), ("erf", X86_64_V4, 4), ("tanh", X86_64_V3, 4),
-    ("tanh", X86_64_V4, 4),
+    ("tanh", X86_64_V4, 4), ("erf.quotient", X86_64_V3, 4), ("erf.quotient", X86_64_V4, 4),
 ])  # fmt: skip
 def test_one_branch_serves_as_many_registers_as_go_together(name: str, machine: Machine, together: int) -> None:
     """Behind it stands a test for each register, and behind those another where some of it is simply a zero."""
-    kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
+    kernel = elementwise_kernel(lambda x: [OF[name](x)], [F32], EXTENT)
     code = kernels.emit(kernel, Schedule(0, 4 * machine.lanes(32), EXTENT), machine)
     (road,) = roads(kernel, machine).values()
     tests = 2 if isinstance(road.value.seldom, Rarely) else 1
@@ -211,7 +217,7 @@ def test_lanes_take_the_road_and_scalars_do_not(machine: Machine) -> None:
 
 @pytest.mark.parametrize(("name", "words"), [("tanh", 2), ("erf", 4)])
 def test_a_row_in_memory_is_one_load_of_each_lane(name: str, words: int) -> None:
-    kernel = elementwise_kernel(lambda x: [FUNCTIONS[name](x)], [F32], EXTENT)
+    kernel = elementwise_kernel(lambda x: [OF[name](x)], [F32], EXTENT)
     code = kernels.emit(kernel, Schedule(0, 16, EXTENT), X86_64_V3)
     assert code.count(f"load <{words} x float>") == 16
     assert code.count("private unnamed_addr constant") == 1

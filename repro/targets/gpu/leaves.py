@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Lanes, Reduce, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.substitution import Substitution
 from repro.targets.gpu.body import WARP
-from repro.targets.gpu.substitution import Substitution
 from repro.targets.gpu.team import cooperative, terms_of
 
 FEW_THREADS = 1 << 16

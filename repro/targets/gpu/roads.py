@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from repro.ir import index as ix
 from repro.ir.expressions import Apply, Expr, Lookup, load
 from repro.ir.loops import Kernel, Store
+from repro.ir.substitution import Substitution
 from repro.ir.types import F32, F64
 from repro.machines import GpuMachine
 from repro.numerics.elementary import FUNCTIONS, rows, single, tabled
@@ -21,7 +22,6 @@ from repro.numerics.elementary.value import Value
 from repro.targets.gpu import table_rows
 from repro.targets.gpu.body import WARP
 from repro.targets.gpu.floor import commonly_of
-from repro.targets.gpu.substitution import Substitution
 
 OTHERS: Mapping[str, Mapping[str, Callable[[Value], Value]]] = {
     "exp": {"pairs": single.exp, "32 points": tabled.ROADS[32]["exp"]},

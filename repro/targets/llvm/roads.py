@@ -9,9 +9,8 @@ from repro.ir.expressions import Expr, Lookup, Rarely, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import F32
 from repro.machines import Machine
-from repro.numerics.elementary import tabled
+from repro.numerics.elementary import quotients, tabled
 from repro.numerics.elementary.occurrences import functions
-from repro.numerics.elementary.value import Value
 from repro.targets.llvm.rows_in_memory import FEWEST
 
 
@@ -36,9 +35,8 @@ def roads(kernel: Kernel, machine: Machine) -> Mapping[Expr, Road]:
     found, lanes = dict[Expr, Road](), machine.permute_bits // F32.bits
     known = tabled.roads(machine.permute_bits)
     for operand, name, function in functions(kernel.expressions, known):
-        value = known[name](Value(operand)).expr
-        assert isinstance(value, Rarely), "a road leaves something to the first one"
-        found[function] = Road(operand, value, lanes, _together(value, machine))
+        argument, value = quotients.road(known[name], name, operand)
+        found[function] = Road(argument, value, lanes, _together(value, machine))
     return found
 
 
