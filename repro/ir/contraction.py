@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from repro.ir import byte_dot
 from repro.ir import index as ix
@@ -52,9 +52,7 @@ class Contraction:
     def neighbours(self, side: int) -> tuple[int, int]:
         """How many neighbours in memory a load of an operand's matrix meets: along its last row (side 0) or column
         axis, and along the last axis of the terms."""
-        lines, terms = self.rows if side == 0 else self.columns, self.reduce.axes
-        loads = [e for e in topological([self.terms[side]]) if isinstance(e, Load)]
-        return _neighbours(loads, lines, terms), _neighbours(loads, terms, lines)
+        return _neighbours(self.terms[side], self.rows if side == 0 else self.columns, self.reduce.axes)
 
     def in_place(self, columns_per_tile: int) -> int | None:
         """Elements between b's terms where it lies in memory as register tiles of so many columns read it, a tile's
@@ -134,7 +132,13 @@ def tiled_offset(columns: Sequence[Axis], terms: Sequence[Axis], columns_per_til
     return ix.add(tile, ix.scale(term, columns_per_tile), ix.mod(column, columns_per_tile))
 
 
-def _neighbours(loads: Sequence[Load], axes: Sequence[Axis], others: Sequence[Axis]) -> int:
+@lru_cache(maxsize=4096)
+def _neighbours(term: Expr, lines: tuple[Axis, ...], terms: tuple[Axis, ...]) -> tuple[int, int]:
+    loads = [e for e in topological([term]) if isinstance(e, Load)]
+    return _beside(loads, lines, terms), _beside(loads, terms, lines)
+
+
+def _beside(loads: Sequence[Load], axes: Sequence[Axis], others: Sequence[Axis]) -> int:
     matrix = [load for load in loads if load.free & frozenset(others)] or loads
     beside = bool(axes) and any(ix.coefficient(load.offset, axes[-1]) == 1 for load in matrix)
     return axes[-1].extent if beside else 0

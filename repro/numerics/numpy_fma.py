@@ -59,7 +59,7 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
     bits = total.view(_U64)
     hazard = (bits & MIDPOINT_MASK) == MIDPOINT
     hazard |= (bits & MAGNITUDE) - ONE < F32_TINY  # as Hazard notes them
-    if hazard.any():
+    if np.count_nonzero(hazard):
         chosen_product = np.broadcast_to(product, total.shape)[hazard]
         chosen_addend = np.broadcast_to(c, total.shape)[hazard].astype(np.float64)
         result[hazard] = round_to_odd(*two_sum(chosen_product, chosen_addend)).astype(np.float32)
@@ -102,7 +102,7 @@ def _fma_block(a: Array, b: Array, c: Array) -> Array:
     product = np.where(np.isfinite(a) & np.isfinite(b) & ~np.isfinite(c), 0.0, a * b)
     result = np.where(plain, product + c, _moderate(a, b, c)[0])
     extreme = ~plain & ~safe
-    if extreme.any():
+    if np.count_nonzero(extreme):
         result[extreme] = _extreme(a[extreme], b[extreme], c[extreme])
     return result
 

@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from repro.ir import index as ix
 from repro.ir.expressions import Affine, Apply, Axis, Expr, Load, topological
@@ -105,7 +106,8 @@ class Separation:
         return self.term_stride is None or self.meeting is not None
 
 
-def separate(load: Load, present: Expr | None, lines: Sequence[Axis], terms: Sequence[Axis]) -> Separation | None:
+@lru_cache(maxsize=4096)
+def separate(load: Load, present: Expr | None, lines: tuple[Axis, ...], terms: tuple[Axis, ...]) -> Separation | None:
     """The load's place in two parts; None where an axis of its lines and one of its terms go into one number, a part
     needs more than 32 bits, or neither side of a condition has few classes."""
     parted = _parts(load.offset, frozenset(lines), frozenset(terms))
@@ -120,7 +122,8 @@ def separate(load: Load, present: Expr | None, lines: Sequence[Axis], terms: Seq
     return Separation(load.buffer, line, term, line_stride, term_stride, meeting)
 
 
-def run_of(offset: Expr, axes: Sequence[Axis]) -> tuple[int, Expr]:
+@lru_cache(maxsize=4096)
+def run_of(offset: Expr, axes: tuple[Axis, ...]) -> tuple[int, Expr]:
     """How many neighbours in memory the last of the axes run through as one, and the offset without those axes."""
     extent = 1
     for axis in reversed(axes):

@@ -71,7 +71,7 @@ class Tiled:
     """Whether its steps lie where the block's local buffers do: nothing is there before it, and it stores what it
     computes when all of it is computed."""
 
-    @property
+    @functools.cached_property
     def once(self) -> bool:
         """Whether every thread has all of its outputs in registers before it stores one."""
         return self.plan.grid == self.groups and self.plan.splits == 1
@@ -81,7 +81,7 @@ class Tiled:
         """Whether totals of panels take the place of the steps: where every thread has its own before any is stored."""
         return self.plan.grid == self.groups and self.plan.splits > 1 == self.plan.panels_per_block
 
-    @property
+    @functools.cached_property
     def bytes(self) -> int:
         """Of shared memory: steps, and totals where panels are shared out."""
         steps, totals = self.groups * self.steps_bytes, self.plan.workspace_bytes
@@ -174,18 +174,23 @@ def _together(
     return Roads(threads, tuple(known), shared, resident, max(resident * issued, issued + waited) * 100 // pace)
 
 
-@functools.lru_cache(maxsize=4096)
 def road(
     kernel: Kernel, carried: frozenset[int], threads: int, room: tuple[int, int], machine: GpuMachine
 ) -> Road | None:
     """How a block of so many threads runs the kernel; None where it cannot, or would be slow at it. `room`: bytes of
     shared memory that it has for itself, and that it has if what it needs may lie where it stores its results."""
+    kind = _kind(kernel)
+    return _tiled(kind, carried, threads, room, machine) if isinstance(kind, Contraction) else kind
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind(kernel: Kernel) -> Contraction | Road | None:
+    """A contraction, which has many roads, or the one that there is."""
     if kernel.serial or any(axis.extent == 0 for axis in kernel.axes) or reads_its_output(kernel):
         return None
     contraction = find(kernel, floats=True)
     if contraction is not None:
-        one = len(kernel.stores) == 1
-        return _tiled(contraction, carried, threads, room, machine) if one else None
+        return contraction if len(kernel.stores) == 1 else None
     by_rows = rows.plan(kernel)
     if by_rows is not None:
         return replace(by_rows, warps=1) if by_rows.column is None else None
@@ -194,6 +199,7 @@ def road(
     return elementwise.plan(kernel) or Plain()
 
 
+@functools.lru_cache(maxsize=4096)
 def issued(kernel: Kernel, machine: GpuMachine) -> int:
     """Instructions of all threads, about: each operation is one, of each term of a reduction, and one in f64 as many as
     it takes times of f32. What is seldom is left out."""

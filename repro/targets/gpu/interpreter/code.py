@@ -22,7 +22,7 @@ from repro.targets.gpu.interpreter.closures import (
     read,
     unpacked,
 )
-from repro.targets.gpu.interpreter.memory import LOCAL_BASE, SHARED_BASE
+from repro.targets.gpu.interpreter.memory import LOCAL_BASE, SHARED_BASE, for_each
 from repro.targets.gpu.interpreter.operands import Operands
 from repro.targets.gpu.interpreter.parse import (
     Address,
@@ -302,8 +302,8 @@ class _Decoder(Operands):
 
         def run(group: Group) -> None:
             to, threads = group.address(*target), group.threads
-            source = np.broadcast_to(group.address(*origin), (threads.count,))
-            some = None if given is None else np.broadcast_to(group.r[given], (threads.count,))
+            source = for_each(group.address(*origin), threads.count)
+            some = None if given is None else for_each(group.r[given], threads.count)
             if ignores and some is not None:
                 some = np.where(some, np.uint32(0), np.uint32(4 * count))
             group.run.begin_copy(to, source, count, some, threads)
@@ -336,7 +336,7 @@ class _Decoder(Operands):
 
         def run(group: Group) -> None:
             group.run.clock.blocks_meet(group.slots)
-            given = np.broadcast_to(group.r[source], (group.count,)).astype(np.uint32)
+            given = for_each(group.r[source], group.count).astype(np.uint32)
             found = np.full(group.run.blocks.size, int(fold is np.minimum), np.uint32)
             fold.at(found, group.slots, given)
             group.r[place] = found[group.slots].astype(raw)

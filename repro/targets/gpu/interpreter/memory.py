@@ -127,8 +127,8 @@ class GlobalMemory:
         return [elements.take(first + np.uint64(k) if k else first) for k in range(count)]
 
     def store(self, addresses: Array, values: Sequence[Array], size: int, threads: Threads) -> None:
-        addresses = np.broadcast_to(addresses, (threads.count,))
-        values = [np.broadcast_to(value, (threads.count,)) for value in values]
+        addresses = for_each(addresses, threads.count)
+        values = [for_each(value, threads.count) for value in values]
         for window, offsets, chosen in self._places(addresses, size * len(values), threads):
             some = _some(threads, chosen)
             if not window.writable:
@@ -191,8 +191,13 @@ class GlobalMemory:
             return
         if window.ledger is None:
             window.ledger = Ledger(-(-window.words // self.granule))
-        offsets = np.broadcast_to(offsets, (threads.count,))
+        offsets = for_each(offsets, threads.count)
         _note(window.ledger, offsets, nbytes, self.granule, threads, write, window.name)
+
+
+def for_each(value: Array, count: int) -> Array:
+    """One value for each of so many threads."""
+    return value if value.size == count else np.broadcast_to(value, (count,))
 
 
 _ALL_KNOWN = {size: int.from_bytes(b"\1" * size, "little") for size in _UNSIGNED}
@@ -212,7 +217,7 @@ def _check_known(known: Array, first: Array, size: int, count: int, name: str, t
     flags = _elements(known, size)
     for k in range(count):
         missing = flags.take(first + np.uint64(k)) != _ALL_KNOWN[size]
-        if missing.any():
+        if np.count_nonzero(missing):
             position = int(np.flatnonzero(missing)[0])
             at = (int(np.broadcast_to(first, missing.shape)[position]) + k) * size
             raise FaultError(f"{threads.name(position)} reads byte {at} of {name}, which nothing has written")
@@ -289,7 +294,7 @@ class SharedMemory:
             _elements(self._known, size)[at] = _ALL_KNOWN[size]
 
     def _offsets(self, addresses: Array, nbytes: int, threads: Threads) -> Array:
-        addresses = np.broadcast_to(addresses, (threads.count,))
+        addresses = for_each(addresses, threads.count)
         if int(np.bitwise_or.reduce(addresses)) & (nbytes - 1):
             position = int(np.flatnonzero(addresses & np.uint64(nbytes - 1))[0])
             raise FaultError(f"an access of {nbytes} bytes to shared memory by {threads.name(position)} is not aligned")
@@ -308,7 +313,7 @@ class SharedMemory:
         if not self._copies:
             return
         waiting = self._pending[self._granules(offsets, nbytes)]
-        if waiting.any():
+        if np.count_nonzero(waiting):
             position = int(waiting.nonzero()[0][0]) % threads.count
             raise FaultError(
                 f"{threads.name(position)} {verb} byte {int(offsets[position]) % self._stride} of shared memory, "

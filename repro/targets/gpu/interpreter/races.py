@@ -110,13 +110,13 @@ class Ledger:
         if self.private and int(stamps.max()) < int(clock.block.min()) << int(_TIME):
             return None  # all blocks have met since
         bad = _unordered(stamps, me, slots, clock)
-        return bad if bad.any() else None
+        return bad if np.count_nonzero(bad) else None
 
 
 def _unordered(stamps: Array, me: Array, slots: Array, clock: Clock) -> Array:
     others = stamps & _WHO
     different = (stamps >= 0) & (others != me)
-    if not different.any():
+    if not np.count_nonzero(different):
         return different
     times = stamps >> _TIME
     same_block = (others >> _THREADS) == (me >> _THREADS)
@@ -134,7 +134,7 @@ def _warp(who: Array) -> Array:
 def _together(a: Array, b: Array) -> Array:
     """The stamp of both: of several threads of one warp, of one block, or of several blocks; the later time."""
     apart = a ^ b
-    if not (apart >> _THREADS).any():  # as a rule: one time and one block
+    if int(np.bitwise_or.reduce(apart)) >> _THREAD_BITS == 0:  # as a rule: one time and one block
         warp = a & (_SOME_THREAD ^ _SEVERAL ^ _LANES)
         several = np.where(apart & (_SOME_THREAD ^ _SEVERAL ^ _LANES), _SOME_THREAD, warp | _SEVERAL)
         return (a & ~_SOME_THREAD) | several

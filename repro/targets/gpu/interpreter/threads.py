@@ -17,6 +17,7 @@ from repro.targets.gpu.interpreter.memory import (
     LocalMemory,
     SharedMemory,
     Threads,
+    for_each,
 )
 from repro.targets.gpu.interpreter.races import Clock, who
 
@@ -63,7 +64,7 @@ class Run:
             case "local":
                 self.local.store(addresses, values, size, threads)
             case "shared":
-                broadcast = [np.broadcast_to(value, (threads.count,)) for value in values]
+                broadcast = [for_each(value, threads.count) for value in values]
                 self.shared.store(addresses, broadcast, size, threads)
             case _:
                 found, inside = _space(addresses)
@@ -86,7 +87,7 @@ class Run:
                 if there.any():
                     some = Threads(threads.lanes[there], threads.slots[there], threads.numbers[there], threads.clock)
                     value[there] = self.memory.load(source[there] + np.uint64(4 * k), 4, 1, some, cached=True)[0]
-        self.shared.copy(np.broadcast_to(to, (threads.count,)), values, threads)
+        self.shared.copy(for_each(to, threads.count), values, threads)
 
 
 def _space(addresses: Array) -> tuple[str, Array]:
@@ -141,10 +142,11 @@ class Group:
     def part(self, chosen: Array, carried: Sequence[int], constants: Sequence[int]) -> Group:
         """Some of the threads, with the registers that they will read."""
         registers: list[Any] = [None] * len(self.r)
+        places = chosen.nonzero()[0]
         for slot in (*carried, *constants):
             value = self.r[slot]
-            registers[slot] = value if value is None or value.size == 1 else value[chosen]
-        return Group(self.run, self.lanes[chosen], registers)
+            registers[slot] = value if value is None or value.size == 1 else value.take(places)
+        return Group(self.run, self.lanes.take(places), registers)
 
     def warps_meet(self) -> None:
         self.run.clock.warps_meet(self.slots, self.run.tids[self.lanes] >> 5)
@@ -193,8 +195,12 @@ def merged(groups: Sequence[Group], carried: Sequence[int], constants: Sequence[
 
 
 def _joined(values: Sequence[Array], counts: Sequence[int], order: Array) -> Array:
-    raw = np.dtype(f"u{values[0].dtype.itemsize}") if values[0].dtype.kind != "b" else values[0].dtype
+    first = values[0]
+    raw = _BITS[first.dtype.itemsize] if first.dtype.kind != "b" else first.dtype
     bits = [value.view(raw) for value in values]
     if all(value.size == 1 for value in bits) and all(value[0] == bits[0][0] for value in bits):
         return bits[0]
-    return np.concatenate([np.broadcast_to(v, (n,)) for v, n in zip(bits, counts, strict=True)])[order]
+    return np.concatenate([for_each(v, n) for v, n in zip(bits, counts, strict=True)]).take(order)
+
+
+_BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
