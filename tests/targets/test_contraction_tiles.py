@@ -36,13 +36,15 @@ def matmul(
     dtype: DType = F32,
     bias: bool = False,
     halved: bool = False,
+    panel: int = 512,
 ) -> Kernel:
-    """out[z, i, j] <- sum over k; `left` and `right` say which operands lie transposed; `halved`: of a / 2."""
+    """out[z, i, j] <- sum over k; `left` and `right` say which operands lie transposed; `halved`: of a / 2; `panel`: of
+    as many terms, where the contract's are too many to run."""
     z, i, j, q = ix.axis(0, batch), ix.axis(1, m), ix.axis(2, n), ix.axis(3, k)
     a = ix.linear((z, q, i), (batch, k, m)) if left else ix.linear((z, i, q), (batch, m, k))
     b = ix.linear((z, j, q), (batch, n, k)) if right else ix.linear((z, q, j), (batch, k, n))
     term = apply("mul", load(dtype, 0, a), const(F32, 0x3F000000)) if halved else load(dtype, 0, a)
-    value = reduce("fma", Chain(512, 8), [q], [term, load(dtype, 1, b)])
+    value = reduce("fma", Chain(panel, 8), [q], [term, load(dtype, 1, b)])
     sizes = [BufferParameter(dtype, size, False) for size in (batch * m * k, batch * k * n)]
     if bias:
         sizes.append(BufferParameter(dtype, n, False))

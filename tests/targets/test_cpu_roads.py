@@ -51,7 +51,8 @@ def hard(name: str) -> Array:
 def arguments(name: str, count: int = EXTENT) -> Array:
     """Special values, both ends of each decision with their neighbours, hard cases, common magnitudes, any bits."""
     ends = np.array([0, 88.75, 88.72284, 75, 62.38866, 26.328762, 103.97208, 104, 87.33655, 3.93, 3.9193, 9.03, 9.0109,
-                     2.0**-90, 1.1424233e-27, 2.0**-149, 2.0**-126, 3.4028235e38, np.inf], np.float32).view(np.uint32)  # fmt: skip
+                     2.0**-90, 1.1424233e-27, 2.0**-149, 2.0**-126, 3.4028235e38, np.inf],
+                    np.float32).view(np.uint32)  # fmt: skip
     near = np.concatenate([ends[1:] - 1, ends, ends[:-1] + 1, [0x7FC00000, 0x7FA00000]]).astype(np.uint32)
     fixed = np.concatenate([near, near | np.uint32(1 << 31), hard(name)])[: count // 2]
     generator = np.random.default_rng(7)

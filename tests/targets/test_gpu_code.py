@@ -67,10 +67,13 @@ def test_panels(panels: int | None) -> None:
     assert len(code.launches) == (1 if panels is None else 2)
 
 
-@pytest.mark.parametrize(("terms", "panels", "totals"), [(4700, None, 0), (4700, 3, 10), (4700, 8, 2), (8800, 16, 3)])
-def test_blocks_of_panels(terms: int, panels: int | None, totals: int) -> None:
+@pytest.mark.parametrize(
+    ("panel", "terms", "panels", "totals"),
+    [(512, 4700, None, 0), (64, 588, None, 0), (64, 588, 3, 10), (64, 588, 8, 2), (64, 1100, 16, 3)],
+)
+def test_blocks_of_panels(panel: int, terms: int, panels: int | None, totals: int) -> None:
     """Shares that begin with a block of panels leave one total of it in the workspace, others one of each panel."""
-    kernel = matmul(16, 17, terms, batch=2)
+    kernel = matmul(16, 17, terms, batch=2, panel=panel)
     code = check_gpu(kernel, filled(kernel), tiled(kernel, SMALL, panels))
     assert code.workspace_bytes == 2 * totals * math.prod(SMALL.block) * 4
 

@@ -6,8 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from repro.errors import InternalError
+from repro.numerics.numpy_fma import fma_f32
 from repro.targets.gpu.interpreter import code
 from repro.targets.gpu.interpreter.memory import FaultError
 from tests.targets.ptx import at, run
@@ -60,6 +63,27 @@ def test_a_guarded_instruction_runs_where_its_guard_is_true() -> None:
     )
     found = run(text + at(0, 4) + "\tst.global.b32 \t[%rd30], %r1;\n", [np.zeros(32, np.uint32)])[0]
     assert found.tolist() == [9] * 5 + [8] * 27
+
+
+PLACES = st.tuples(*[st.integers(1, 6)] * 4)
+
+
+@given(st.lists(PLACES, min_size=1, max_size=40), st.sampled_from([1, 32, 33]))
+def test_products_are_computed_in_their_order(products: list[tuple[int, int, int, int]], block: int) -> None:
+    """Though those that need none of each other are computed as one: %r<target> = a b + c, of six registers, of which
+    the last holds one value in all threads."""
+    registers = np.random.default_rng(7).standard_normal((7, block)).astype(np.float32)
+    registers[6] = 1.5
+    buffers = [np.zeros(6 * block, np.float32), registers[1:6].T.flatten()]
+    text = at(1, 20) + "".join(f"\tld.global.b32 \t%r{n + 1}, [%rd30+{4 * n}];\n" for n in range(5))
+    text += "\tmov.b32 \t%r6, 0f3FC00000;\n"
+    for target, a, b, c in products:
+        text += f"\tfma.rn.f32 \t%r{target}, %r{a}, %r{b}, %r{c};\n"
+        with np.errstate(all="ignore"):
+            registers[target] = fma_f32(registers[a], registers[b], registers[c])
+    text += at(0, 24) + "".join(f"\tst.global.b32 \t[%rd30+{4 * n}], %r{n + 1};\n" for n in range(6))
+    found = run(text, buffers, block=block)[0]
+    np.testing.assert_array_equal(found.reshape(block, 6).T, registers[1:])
 
 
 def test_threads_that_parted_meet_before_a_barrier_and_a_shuffle() -> None:

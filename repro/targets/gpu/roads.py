@@ -39,7 +39,7 @@ CONFLICTS = 3
 rows as often as they come, 2.6 of erf's and 3.0 of tanh's (counted for normal arguments)."""
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def suited(kernel: Kernel, machine: GpuMachine) -> Kernel:
     """The kernel with the roads that suit the machine: the same bits."""
     known, change = _suited(machine), Substitution({}, None)

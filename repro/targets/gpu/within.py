@@ -199,7 +199,7 @@ def _kind(kernel: Kernel) -> Contraction | Road | None:
     return elementwise.plan(kernel) or Plain()
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def issued(kernel: Kernel, machine: GpuMachine) -> int:
     """Instructions of all threads, about: each operation is one, of each term of a reduction, and one in f64 as many as
     it takes times of f32. What is seldom is left out."""

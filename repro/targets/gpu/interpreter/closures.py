@@ -13,7 +13,7 @@ import numpy as np
 
 from repro.ir.types import Array
 from repro.targets.gpu.interpreter import arithmetic
-from repro.targets.gpu.interpreter.memory import FaultError
+from repro.targets.gpu.interpreter.memory import FaultError, for_each
 from repro.targets.gpu.interpreter.threads import Group
 
 Closure = Callable[[Group], None]
@@ -62,6 +62,28 @@ def applied(
         r[target] = result if widen is None else result.astype(signed)
 
     return run
+
+
+def together(function: arithmetic.Function, targets: Sequence[int], sources: Sequence[Sequence[Source]]) -> Closure:
+    """Instructions that need none of each other's results, by one application to the operands of all of them: what
+    NumPy takes for a call of few threads is mostly its own."""
+    columns = list(zip(*sources, strict=True))
+
+    def run(group: Group) -> None:
+        r, count = group.r, group.count
+        step = max(1, _TOGETHER // count)
+        for first in range(0, len(targets), step):
+            some = slice(first, first + step)
+            operands = [[for_each(read(r, source), count) for source in column[some]] for column in columns]
+            result = function(*map(np.concatenate, operands))
+            for number, target in enumerate(targets[some]):
+                r[target] = result[number * count : (number + 1) * count]
+
+    return run
+
+
+_TOGETHER = 1 << 15
+"""Values of one application: more leave the near caches."""
 
 
 def copied(target: int, source: int) -> Closure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from repro.errors import InternalError
 from repro.ir.types import Array
+from repro.numerics.numpy_fma import fma_f32
 from repro.targets.gpu.interpreter import arithmetic, flow, unset
 from repro.targets.gpu.interpreter.closures import (
     RAW,
@@ -20,6 +21,7 @@ from repro.targets.gpu.interpreter.closures import (
     global_address,
     packed,
     read,
+    together,
     unpacked,
 )
 from repro.targets.gpu.interpreter.memory import LOCAL_BASE, SHARED_BASE, for_each
@@ -41,6 +43,8 @@ _IGNORED = ("relaxed", "weak", "volatile", "gpu", "cta", "sys")
 _CACHING = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B")
 UNSET = 0xA5A5A5A5_A5A5A5A5
 """What a register holds that nothing writes."""
+_FEWEST = 4
+"""Fused products that are computed together: gathering the operands of fewer takes as long."""
 _SPACES = ("global", "shared", "local", "param", "const")
 
 
@@ -95,11 +99,33 @@ def decode(function: Function, variables: dict[str, Variable]) -> Code:
     )  # fmt: skip
 
 
+def _products(instructions: Sequence[Instruction]) -> Iterator[tuple[int, Sequence[Instruction]]]:
+    """Runs of fused products, by the position of the first, of which none reads or replaces another's result."""
+    first, written = 0, set[Operand]()
+    for position, instruction in enumerate(instructions):
+        fused = instruction.words == ("fma", "rn", "f32") and instruction.guard is None
+        if not fused or written & {*instruction.operands}:
+            yield first, instructions[first:position]
+            first, written = position, set[Operand]()
+        if fused:
+            written.add(instruction.operands[0])
+        else:
+            first = position + 1
+    yield first, instructions[first:]
+
+
+def _nothing(_: Group) -> None:
+    """What is left of an instruction that was computed with others, or orders what is in order here."""
+
+
 class _Decoder(Operands):
     # ── blocks ──
 
     def block(self, block: flow.Block, live: frozenset[Register]) -> CodeBlock:
         closures = [self.closure(instruction) for instruction in block.instructions]
+        for first, run in _products(block.instructions):
+            if len(run) >= _FEWEST:
+                closures[first : first + len(run)] = [self._together(run), *[_nothing] * (len(run) - 1)]
         condition = None
         if block.condition is not None:
             condition = self.slot(block.condition[0]), block.condition[1]
@@ -115,8 +141,8 @@ class _Decoder(Operands):
         words = instruction.words
         special = {
             "mov": self._move, "cvta": self._generic, "ld": self._load, "st": self._store, "bar": self._barrier,
-            "barrier": self._barrier, "shfl": self._shuffle, "cp": self._copy, "membar": self._nothing,
-            "fence": self._nothing,
+            "barrier": self._barrier, "shfl": self._shuffle, "cp": self._copy, "membar": self._orders,
+            "fence": self._orders,
         }  # fmt: skip
         if words[0] in special:
             return special[words[0]](instruction)
@@ -132,8 +158,13 @@ class _Decoder(Operands):
             raise self.unknown(instruction)
         return applied(found, self.slot(target), RAW[target.bits], sources)
 
-    def _nothing(self, instruction: Instruction) -> Closure:
-        return lambda group: None
+    def _orders(self, _: Instruction) -> Closure:
+        return _nothing
+
+    def _together(self, products: Sequence[Instruction]) -> Closure:
+        kind = arithmetic.dtype_of("f32")
+        slots = [[self.source(each, kind, product) for each in product.operands] for product in products]
+        return together(fma_f32, [target for (target, _, _), *_ in slots], [sources for _, *sources in slots])
 
     # ── moves ──
 
