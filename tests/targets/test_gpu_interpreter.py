@@ -65,10 +65,10 @@ def test_a_guarded_instruction_runs_where_its_guard_is_true() -> None:
     assert found.tolist() == [9] * 5 + [8] * 27
 
 
-PLACES = st.tuples(*[st.integers(1, 6)] * 4)
+REGISTERS = st.tuples(*[st.integers(1, 6)] * 4)
 
 
-@given(st.lists(PLACES, min_size=1, max_size=40), st.sampled_from([1, 32, 33]))
+@given(st.lists(REGISTERS, min_size=1, max_size=40), st.sampled_from([1, 32, 33]))
 def test_products_are_computed_in_their_order(products: list[tuple[int, int, int, int]], block: int) -> None:
     """Though those that need none of each other are computed as one: %r<target> = a b + c, of six registers, of which
     the last holds one value in all threads."""
