@@ -74,7 +74,7 @@ def _tabled() -> dict[str, Road]:
     found: dict[str, Road] = {}
     for machine in sorted(CPUS.values(), key=lambda each: -each.permute_bits):
         for name, sequence in tabled.ROADS.get(entries(machine), {}).items():
-            for of_quotient in (False, True)[: 1 + (name in quotients.LEAVING)]:
+            for of_quotient in sorted({False, name in quotients.LEAVING}):
                 road = Road(name, f"tabled{entries(machine)}", sequence, machine, of_quotient)
                 found.setdefault(road.record, road)
     return found
