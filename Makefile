@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
-.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles prove-conversions bless cross-host avx512 lock wheel gpu-wheels clean
+.PHONY: help setup ptxas demo test test-full lint format bench prove prove-roads prove-doubles prove-conversions prove-divisors bless cross-host avx512 lock wheel gpu-wheels clean
 
 help: ## the list of commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 19
@@ -67,6 +67,9 @@ prove-doubles: $(STAMP) ## worst errors of the f64 functions, over 10^8 points e
 
 prove-conversions: $(STAMP) ## that f32 is rounded to each narrow float as f64 is, every input
 	$(PY) -m proofs.conversions
+
+prove-divisors: $(STAMP) ## that quotients by one divisor are right, every pair of significands
+	$(PY) -m proofs.divisors
 
 bless: $(STAMP) ## make the golden manifests anew, by the tool
 	$(PY) golden/bless.py
