@@ -171,11 +171,11 @@ def test_hot_kernels_do_not_spill(name: str, chip: str, ptxas: str) -> None:
 def test_a_contraction_issues_little_beside_its_fma(name: str, chip: str, ptxas: str) -> None:
     """Cycles for each fma of the loop with the most of them: other instructions, and waiting for registers. Products of
     a term that do not share a factor with the one before take 1.3 and more where terms are neighbours in memory. For
-    sm_80 ptxas leaves more waiting."""
+    sm_80 ptxas leaves more waiting: its schedulers take two cycles for an fma, in which registers are read."""
     made = assemble(emit(HOT[name], SM_80).ptx, ptxas, chip)
     loops = [loop for entry in made.entries if (loop := hottest_loop(made.cubin, entry)) is not None]
     hottest = max(loops, key=lambda loop: loop.fma)
-    most = 1.45 if chip == "sm_80" else 1.25 if name in WHOLE else 1.35
+    most = 1.55 if chip == "sm_80" else 1.25 if name in WHOLE else 1.35
     assert hottest.fma > 512 and hottest.cycles_of_fma <= most
 
 

@@ -176,15 +176,17 @@ def with_exp(x: Expr) -> Expr:
     return apply("add", gelu(x), apply("mul", x, FUNCTIONS["exp"](apply("neg", apply("mul", x, x)))))
 
 
-FUNCTIONS_OF_ROWS = {"tanh": (FUNCTIONS["tanh"], 48), "gelu": (gelu, 64), "with exp": (with_exp, 80)}
+FUNCTIONS_OF_ROWS = {"tanh": (FUNCTIONS["tanh"], 48), "gelu": (gelu, 40), "with exp": (with_exp, 80)}
 """And the registers of a thread that they may take."""
+SPILLED = {"gelu": 12}
+"""Bytes of a thread, for as many threads as an H200 is fastest with."""
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("machine", [SM_80, GRAPHICS], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("name", list(FUNCTIONS_OF_ROWS))
 def test_rows_leave_registers_to_other_threads(name: str, chip: str, machine: GpuMachine) -> None:
-    """Six warps or more to a scheduler, and nothing spilled; as selects, GELU took 154 registers."""
+    """Six warps or more to a scheduler, and nothing spilled but what is worth it; by selects GELU took 154."""
     found = installed()
     if found is None:
         assert os.environ.get("CI") != "true", "ptxas is not installed: make ptxas"
@@ -193,7 +195,7 @@ def test_rows_leave_registers_to_other_threads(name: str, chip: str, machine: Gp
     for size in (1 << 20, 1 << 26, 50257):
         ptx = emit(elementwise(function, size), machine).ptx
         (used,) = assemble(ptx, found, chip).entries.values()
-        assert used.registers <= most and used.spill_stores == used.spill_loads == 0
+        assert used.registers <= most and max(used.spill_stores, used.spill_loads) <= SPILLED.get(name, 0)
 
 
 def test_rows_of_several_chunks_are_in_different_banks() -> None:

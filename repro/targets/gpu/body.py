@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from repro.ir import index as ix
 from repro.ir.expressions import Affine, Apply, Axis, Expr, IndexOp, Load, Lookup, Rarely
@@ -12,7 +13,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate, table_rows
-from repro.targets.gpu.lane import Lane
+from repro.targets.gpu.lane import Lane, each
 from repro.targets.gpu.remainder import remainder
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, ReduceEmitter
@@ -80,7 +81,8 @@ class GpuBody(Body):
             lanes = [Lane(scope, {}, f=self.f, number=number) for number in range(common.width)]
             return [table_rows.of_lanes(self.f, [super(GpuBody, self)._rarely(expr, lane) for lane in lanes])]
 
-        return self.f.either(scalars.any_lane(self.f, condition), seldom, lambda: [common], seldom=True)[0]
+        taken = reduce(partial(scalars.binary, self.f, "or"), each(self.f, condition))
+        return self.f.either(taken, seldom, lambda: [common], seldom=True)[0]
 
     def _lookup(self, expr: Lookup, scope: Scope) -> Val:
         """By a load, where the table is one of a row; what is read with it is known then, too."""

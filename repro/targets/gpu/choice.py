@@ -35,6 +35,12 @@ STEP = 24
 """Instructions of a step for its loop and for where its terms begin."""
 EVALUATED = 24
 """Instructions of an element that is computed on its way."""
+TURNED, NARROWEST = 95, 8
+"""Hundredths of its pace that a tile of so few columns has where terms of both operands are neighbours, so that each is
+copied by itself: the first-level cache, which gives such tiles a float for each 4 fma, is busy in 80 % of the cycles
+then."""
+SETTLED = range(256, 1025)
+"""Terms for which that was measured (docs/gpu.md). Of more, ptxas lets wider tiles wait for registers."""
 MANY = 1024
 """Columns that fill blocks though those of the next batch follow in others."""
 RESERVED = 1024
@@ -142,7 +148,16 @@ def pace(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:
     room = machine.resident_bytes // (shared_bytes(made, ways) + RESERVED)
     resident = min(registers, room, -(-made.grid // machine.multiprocessors))
     warps = resident * math.prod(tile.warps) // machine.schedulers
-    return tile.pace * machine.paces[min(max(1, warps), len(machine.paces)) - 1]
+    turned = tile.columns <= NARROWEST and all(_turned(made, way) for way in ways)
+    own = tile.pace * TURNED // 100 if turned else tile.pace
+    return own * machine.paces[min(max(1, warps), len(machine.paces)) - 1]
+
+
+def _turned(made: Plan, way: Access) -> bool:
+    """Whether an operand's terms, in whole steps, are neighbours in memory, and a stride says where lines are."""
+    strided = way.separation is not None and not way.separation.tabled
+    turned = strided and way.by_term and not way.terms_beside
+    return turned and made.contraction.extents[3] in SETTLED and not made.ragged
 
 
 def _reads(made: Plan) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from repro.ir import index as ix
 from repro.ir.expressions import Apply, Axis, Expr, Load, Reduce
 from repro.ir.loops import Kernel
+from repro.ir.types import F64
 from repro.machines import GpuMachine, Machine
 from repro.targets.gpu import table_rows
 from repro.targets.gpu.body import Entry, GpuBody, assemble, block_size, blocks_for, global_thread, run_width, special
@@ -34,13 +35,16 @@ PLAINEST = 16
 """Scalar operations of an output up to which it is plain: values of many are few registers."""
 MOST, OTHERS = 16, 4
 """Outputs of a thread that takes several runs, if they are plain, and if they are not; of those two runs of neighbours
-at least. GELU has 64 registers then and 56 with one run: a multiprocessor has 1024 threads either way, and twice the
-bytes under way."""
+at least: of GELU's 2^26 elements, 144 us for two runs and 157 for one on an H200, each with 40 registers."""
 FULL = 2 * 132 * 2048
 """Runs below which a thread takes one: a chip's threads, twice (132 multiprocessors of 2048)."""
 CROWD, CROWDED = 64, 80
 """Words of constants that a thread loads for its outputs, and the registers that it has if there are so many. Left to
-itself, the assembler asks for all of them before it computes: GELU took 168."""
+itself, the assembler asks for all of them before it computes: GELU's error function in f64 took 168."""
+NEAR, LEAN = 4, 40
+"""Words of a row with which a thread waits for it, where it has no other and computes nothing in f64, and the registers
+that leave room for more threads then. GELU of 2^26 elements takes 144 us with 40 on an H200, which spill 12 bytes, 147
+with 48, and 155 with the 62 that the assembler takes by itself."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,11 @@ def _in_place(kernel: Kernel) -> bool:
 def resident(kernel: Kernel, chosen: Plan, threads: int, machine: GpuMachine) -> int | None:
     """Blocks of so many threads that are to share a multiprocessor, where constants would take other threads'
     registers."""
-    words = max((row.words for row in table_rows.rows(commonly(kernel)).values()), default=0)
+    common = tuple(commonly(kernel))
+    rows = {*table_rows.rows(common).values()}
+    words = max((row.words for row in rows), default=0)
+    if len(rows) == 1 and words >= NEAR and not any(expr.dtype is F64 for expr in common):
+        return machine.register_file // (LEAN * threads)
     crowded = words * chosen.width * chosen.runs >= CROWD
     return machine.register_file // (CROWDED * threads) if crowded else None
 

@@ -36,4 +36,14 @@ class Lane(Scope):
     def _own(self, value: Val | None) -> Val | None:
         if value is None or value.width == 1:
             return value
-        return self.f.let(f"extractelement {value.typed}, i64 {self.number}", value.dtype)
+        return one(self.f, value, self.number)
+
+
+def one(f: Function, value: Val, number: int) -> Val:
+    """One of a vector's lanes."""
+    return f.let(f"extractelement {value.typed}, i64 {number}", value.dtype)
+
+
+def each(f: Function, value: Val) -> list[Val]:
+    """All lanes of a value."""
+    return [value] if value.width == 1 else [one(f, value, number) for number in range(value.width)]

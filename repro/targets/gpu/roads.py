@@ -1,5 +1,5 @@
 """Elementary functions by the road that suits the chip: that which takes a multiprocessor the fewest cycles, as counted
-here.
+here. And quotients of many numbers by one, which share a division.
 
 A kernel holds a function as the operations of its first road, in f64. Others are in f32: in pairs, or near the entries
 of a table, of which the more there are, the less is to be computed.
@@ -16,12 +16,13 @@ from repro.ir.loops import Kernel, Store
 from repro.ir.substitution import Substitution
 from repro.ir.types import F32, F64
 from repro.machines import GpuMachine
-from repro.numerics.elementary import FUNCTIONS, rows, single, tabled
+from repro.numerics.elementary import FUNCTIONS, divisors, quotients, rows, single, tabled
 from repro.numerics.elementary.occurrences import functions
 from repro.numerics.elementary.value import Value
 from repro.targets.gpu import table_rows
 from repro.targets.gpu.body import WARP
 from repro.targets.gpu.floor import commonly_of
+from repro.targets.llvm import nans
 
 OTHERS: Mapping[str, Mapping[str, Callable[[Value], Value]]] = {
     "exp": {"pairs": single.exp, "32 points": tabled.ROADS[32]["exp"]},
@@ -44,7 +45,11 @@ def suited(kernel: Kernel, machine: GpuMachine) -> Kernel:
     """The kernel with the roads that suit the machine: the same bits."""
     known, change = _suited(machine), Substitution({}, None)
     for operand, name, function in functions(kernel.expressions, known):
-        change.known[function] = known[name](Value(change.of(operand))).expr
+        change.known[function] = quotients.road(known[name], name, change.of(operand))[1]
+    return _by_shared_divisions(_with(kernel, change))
+
+
+def _with(kernel: Kernel, change: Substitution) -> Kernel:
     if not change.known:
         return kernel
     stores = tuple(
@@ -52,6 +57,23 @@ def suited(kernel: Kernel, machine: GpuMachine) -> Kernel:
         for s in kernel.stores
     )
     return Kernel(kernel.buffers, kernel.scalars, kernel.axes, kernel.serial, stores)
+
+
+def _by_shared_divisions(kernel: Kernel) -> Kernel:
+    """Quotients along the last axis by what is the same all along it; what is decided is no NaN, and need not be made
+    the canonical one."""
+    change = Substitution({}, None)
+    if not kernel.axes:
+        return kernel
+    expressions = tuple(kernel.expressions)
+    made = {nans.behind(expr): expr for expr in expressions}
+    for expr in divisors.by_one(expressions, kernel.axes[-1]):
+        x, d = (Value(change.of(child)) for child in expr.children)
+        exact = (x / d).expr
+        whole = made.get(expr, expr)
+        seldom = Substitution({expr: exact}, None).of(whole)
+        change.known[whole] = divisors.quotient(x, d, Value(seldom)).expr
+    return _with(kernel, change)
 
 
 def cycles(root: Expr, machine: GpuMachine) -> float:

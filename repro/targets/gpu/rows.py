@@ -10,16 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from passes.rename import rewritten
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
-from repro.ir.expressions import Axis, Expr, Load, Rarely, Reduce, topological
+from repro.ir.expressions import Axis, Exact, Expr, Load, Rarely, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.machines import Machine
 from repro.targets.gpu import plain
 from repro.targets.gpu.body import WARP, Entry, GpuBody, assemble, special, workspace_as_buffer
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.leaves import cut
-from repro.targets.gpu.team import COLUMNS, Team, cooperative, terms_of
+from repro.targets.gpu.team import COLUMNS, Kept, Team, cooperative, terms_of
 from repro.targets.llvm import scalars
 from repro.targets.llvm.kernel import symbol
 from repro.targets.llvm.scope import Scope
@@ -28,6 +29,8 @@ from repro.targets.llvm.text import Function, Val, integer
 ROWS_PER_BLOCK = 4
 """Warps of a block, each with a row of its own."""
 MOST_WARPS = 16
+KEPT = 32
+"""Terms of a row that a thread keeps, at most."""
 FEW_ROWS = 2048
 """Below so many rows, a long one is given a whole block."""
 
@@ -164,6 +167,7 @@ class _Rows:
         self.team = Team(f, special(f, "tid"), chosen.warps, chosen.column is not None)
         self.body = GpuBody(f, kernel, machine, self.team.emit)
         self.roots = [expr for store in kernel.stores for expr in store.expressions]
+        self.team.kept = self._kept()
         self.over = False
         """Whether rows may be written over those that are read."""
 
@@ -216,6 +220,12 @@ class _Rows:
             f.when(scalars.compare(f, "eq", team.rank, integer(0)), lambda: self._stores(self._at(scope, integer(0))))
             return
         width = self._width(inner)
+        if team.kept is not None:
+            for first, value in zip(team.runs(count, width), team.kept.values, strict=True):
+                lanes = self.body.lane_scope(scope, inner, first, width, None, aligned=True)
+                lanes.known[team.kept.term] = value
+                self._stores(lanes)
+            return
         first = f.scaled(team.rank, width)
 
         def output(at: Val, _: list[Val]) -> Sequence[Val]:
@@ -226,6 +236,25 @@ class _Rows:
             return ()
 
         f.loop(first, integer(count), team.size * width, (), output)
+
+    def _kept(self) -> Kept | None:
+        """Terms that outputs are made of, where each thread has few and any order of them is right."""
+        inner, count = self.plan.inner, math.prod(axis.extent for axis in self.plan.inner)
+        if self.plan.column is not None or not inner:
+            return None
+        width = self._width(inner)
+        if width == 1 or count % (self.team.size * width) or count // self.team.size > KEPT:
+            return None
+        expressions = tuple(self.kernel.expressions)
+        present = frozenset(expressions)
+        for reduce in expressions:
+            if not isinstance(reduce, Reduce) or not isinstance(reduce.order, Exact) or reduce.has_present:
+                continue
+            if cooperative(reduce) and [axis.extent for axis in reduce.axes] == [axis.extent for axis in inner]:
+                (term,) = rewritten(reduce.terms, dict(zip(reduce.axes, inner, strict=True)))
+                if term in present and term.dtype.bits == 32:
+                    return Kept(reduce, term, width)
+        return None
 
     def _at(self, scope: Scope, flat: Val) -> Scope:
         inner = self.plan.inner

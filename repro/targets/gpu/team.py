@@ -19,10 +19,12 @@ import functools
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from repro.ir.expressions import Apply, Exact, Lanes, Reduce, topological
+from repro.ir.expressions import Apply, Exact, Expr, Lanes, Reduce, topological
 from repro.ir.types import BOOL, I32, I64, DType
 from repro.targets.gpu.body import WARP, barrier
+from repro.targets.gpu.lane import each
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.scope import Scope
@@ -46,6 +48,22 @@ def terms_of(reduce: Reduce) -> int:
     return math.prod(axis.extent for axis in reduce.axes)
 
 
+@dataclass
+class Kept:
+    """Terms of a reduction that each thread keeps, since the row's outputs are made of them: runs of `width`
+    neighbours, dealt out to the team's threads in turn as outputs are."""
+
+    reduce: Reduce
+    term: Expr
+    """The reduction's term, along the outputs' axes."""
+    width: int
+    values: list[Val] = field(default_factory=list[Val])
+
+    @property
+    def count(self) -> int:
+        return terms_of(self.reduce)
+
+
 class Team:
     """One team's threads, and how its reductions are emitted. `columns`: teams stand side by side in the block."""
 
@@ -61,6 +79,12 @@ class Team:
         """The thread's number in the team."""
         self.size = WARP if columns else WARP * warps
         self.together = True
+        self.kept: Kept | None = None
+
+    def runs(self, count: int, width: int) -> Sequence[Val]:
+        """Where each of a thread's runs of neighbours begins, of as many as the team shares out evenly."""
+        first = self.f.scaled(self.rank, width)
+        return [self.f.add(first, integer(start)) for start in range(0, count, self.size * width)]
 
     @contextmanager
     def apart(self) -> Generator[None]:
@@ -242,8 +266,20 @@ class _TeamReduction:
 
     def _exact(self) -> Val:
         team, size = self.team, self.team.size
+        if team.kept is not None and team.kept.reduce is self.reduce:
+            return team.meet(self._keeping(team.kept), self.combine)
         mine = self._run(integer(0), integer(self.count), team.rank, size, self.count % size == 0)
         return team.meet(mine, self.combine)
+
+    def _keeping(self, kept: Kept) -> Val:
+        """The thread's terms combined, in runs, as loads bring them; any order is right."""
+        f, axes, width = self.f, self.reduce.axes, kept.width
+        with self.team.apart():
+            for first in self.team.runs(self.count, width):
+                lanes = self.body.lane_scope(self.scope, axes, first, width, None, aligned=True)
+                kept.values.append(f.splat(self.body.value(self.reduce.terms[0], lanes), width))
+        several = functools.reduce(self.combine, kept.values)
+        return functools.reduce(self.combine, each(f, several))
 
     def _leaf(self, begin: Val, end: Val, whole: bool) -> Val:
         return self.team.fold(self._run(begin, end, self.team.lane, WARP, whole), self.combine)

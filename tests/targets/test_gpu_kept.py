@@ -1,0 +1,102 @@
+"""Rows whose terms a thread keeps, and quotients of a row by one division: the same bits, and what is read once."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from repro.ir import index as ix
+from repro.ir.expressions import Axis, Exact, Expr, Lanes, Rarely, apply, const, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.types import F32, Array
+from repro.machines import SM_80
+from repro.numerics.elementary import FUNCTIONS
+from repro.targets.gpu import emit
+from repro.targets.gpu.roads import suited
+from tests.targets.on_gpu import check_gpu
+
+LINES = 5
+EXTENTS = (128, 256, 1024, 1152, 132, 100)
+"""Of rows: what threads keep, more than they keep, and what is not shared out evenly."""
+KEPT = {extent: extent % 128 == 0 and extent <= 1024 for extent in EXTENTS}
+
+
+def exponentials(extent: int, combiner: str = "max", masked: bool = False) -> Kernel:
+    """e^(x - highest) of each row, of x + mask where there is one."""
+    i, j, p = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent)
+
+    def term(at: Axis) -> Expr:
+        x = load(F32, 0, ix.linear((i, at), (LINES, extent)))
+        return apply("add", x, load(F32, 1, at)) if masked else x
+
+    highest = reduce(combiner, Exact(), [p], [term(p)])
+    value = FUNCTIONS["exp"](apply("sub", term(j), highest))
+    given = [BufferParameter(F32, LINES * extent, False)]
+    given += [BufferParameter(F32, extent, False)] * masked
+    store = Store(len(given), ix.linear((i, j), (LINES, extent)), value)
+    return Kernel((*given, BufferParameter(F32, LINES * extent, True)), (), (i, j), 0, (store,))
+
+
+def shares(extent: int) -> Kernel:
+    """Each element of a row over the sum of the row."""
+    i, j, q = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent)
+    total = reduce("add", Lanes(32, 4096), [q], [load(F32, 0, ix.linear((i, q), (LINES, extent)))])
+    at = ix.linear((i, j), (LINES, extent))
+    buffers = (BufferParameter(F32, LINES * extent, False), BufferParameter(F32, LINES * extent, True))
+    return Kernel(buffers, (), (i, j), 0, (Store(1, at, apply("div", load(F32, 0, at), total)),))
+
+
+def rows_of(extent: int) -> Array:
+    """An ordinary row; one with a NaN; one with infinities; one of large magnitudes; one of zeros of both signs."""
+    rows = np.random.default_rng(extent).standard_normal((LINES, extent)).astype(np.float32)
+    rows[1, extent // 2] = np.nan
+    rows[2, ::9], rows[2, 5] = -np.inf, np.inf
+    rows[3] *= np.float32(60)
+    rows[4] = np.where(np.arange(extent) % 2, np.float32(0.0), np.float32(-0.0))
+    return rows.reshape(-1)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize("combiner", ["max", "min"])
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_terms_are_kept_and_bits_are_the_same(extent: int, combiner: str, masked: bool) -> None:
+    kernel = exponentials(extent, combiner, masked)
+    mask = [np.where(np.arange(extent) % 5, np.float32(0), np.float32(-np.inf))] if masked else []
+    code = emit(kernel, SM_80)
+    check_gpu(kernel, [rows_of(extent), *mask, np.zeros(LINES * extent, np.float32)], code)
+    wide = len(re.findall(r"ld\.global(?:\.nc)?\.v4", code.ptx))
+    if KEPT[extent]:
+        assert wide == extent // 128 * (2 if masked else 1), "each element of a row is read once"
+
+
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_quotients_of_a_row_share_a_division(extent: int) -> None:
+    kernel = shares(extent)
+    (store,) = suited(kernel, SM_80).stores
+    assert isinstance(store.value, Rarely)
+    check_gpu(kernel, [np.abs(rows_of(extent)), np.zeros(LINES * extent, np.float32)], emit(kernel, SM_80))
+
+
+@pytest.mark.parametrize("scale", [2.0**-149, 2.0**-140, 2.0**-110, 1.0, 2.0**110])
+def test_quotients_by_unusual_sums(scale: float) -> None:
+    """Subnormal terms, sums below 1, and sums beyond 2^100 are divided."""
+    extent = 128
+    terms = (np.random.default_rng(1).integers(0, 9, LINES * extent) * scale).astype(np.float32)
+    check_gpu(shares(extent), [terms, np.zeros(LINES * extent, np.float32)], emit(shares(extent), SM_80))
+
+
+def test_a_quotient_of_quotients() -> None:
+    """By the row's sum, and that by its greatest element: each shares its division."""
+    extent = 128
+    i, j, q, p = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent), ix.axis(3, extent)
+    at = ix.linear((i, j), (LINES, extent))
+    total = reduce("add", Lanes(32, 4096), [q], [load(F32, 0, ix.linear((i, q), (LINES, extent)))])
+    highest = reduce("max", Exact(), [p], [load(F32, 0, ix.linear((i, p), (LINES, extent)))])
+    value = apply("div", apply("div", load(F32, 0, at), total), apply("add", highest, const(F32, 0x3F800000)))
+    buffers = (BufferParameter(F32, LINES * extent, False), BufferParameter(F32, LINES * extent, True))
+    kernel = Kernel(buffers, (), (i, j), 0, (Store(1, at, value),))
+    found = [e for e in suited(kernel, SM_80).expressions if isinstance(e, Rarely)]
+    assert len(found) == 2
+    check_gpu(kernel, [np.abs(rows_of(extent)), np.zeros(LINES * extent, np.float32)], emit(kernel, SM_80))
