@@ -1,4 +1,4 @@
-"""The tables of docs/gpu.md, from records that `benchmarks.gpu` and `benchmarks.gpu_golden` wrote (`--results`)."""
+"""The tables of docs/gpu.md, from records that the benchmarks of GPUs wrote (`--results`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 from benchmarks.gpu_results import read
 from benchmarks.markdown import head, line
 
-SPEED, BITS, QUANTIZED = "gpu.jsonl", "golden.jsonl", "quantized.jsonl"
+SPEED, BITS, QUANTIZED, FUNCTIONS = "gpu.jsonl", "golden.jsonl", "quantized.jsonl", "functions.jsonl"
 HEAD = ("case", "repro, us", "PyTorch, us", "PyTorch / repro", "Tflop/s", "of a copy", "bits of cuBLAS")
 STEP_HEAD = ("training step", "repro, ms", "PyTorch, ms", "PyTorch / repro")
 QUANTIZED_HEAD = ("model, forward", "int8, us", "float, us", "float / int8", "bits of the CPU")
 BITS_HEAD = ("on the device", "result")
+FUNCTIONS_HEAD = ("code for", "of all 2^32 arguments", "functions")
 COMPUTED = 10
 """Tflop/s from which on a case is said by them, and below by the share of a copy's speed."""
 
@@ -51,6 +52,16 @@ def bits(machine: Path) -> Iterator[str]:
         else:
             found = f"{row['steps']} training steps, the CPU's bits after each" if not row["differing"] else "differs"
         yield line(row["case"], found)
+
+
+def functions(machine: Path) -> Iterator[str]:
+    """Functions whose results for every argument were compared with the proven ones, by target and result."""
+    yield from head(*FUNCTIONS_HEAD)
+    found = dict[tuple[str, bool], list[str]]()
+    for row in _measured(machine, FUNCTIONS):
+        found.setdefault((row["target"], row["equal"]), []).append(row["case"])
+    for (target, equal), names in found.items():
+        yield line(target, "the proven results" if equal else "other results", ", ".join(names))
 
 
 def quantized(machine: Path) -> Iterator[str]:

@@ -182,12 +182,14 @@ TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
     "gpu": gpu_table.cases,
     "gpu_steps": gpu_table.steps,
     "gpu_bits": gpu_table.bits,
+    "gpu_functions": gpu_table.functions,
     "gpu_quantized": gpu_table.quantized,
 }
 _OF_THE_ZOO = ("zoo", "steps")
 _OF_A_GPU = {
     gpu_table.SPEED: ("gpu", "gpu_steps"),
     gpu_table.BITS: ("gpu_bits",),
+    gpu_table.FUNCTIONS: ("gpu_functions",),
     gpu_table.QUANTIZED: ("gpu_quantized",),
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_cases, gpu_device, gpu_golden, gpu_quantized, gpu_results
+from benchmarks import gpu, gpu_cases, gpu_device, gpu_functions, gpu_golden, gpu_quantized, gpu_results
 from benchmarks.gpu_cases import CASES, Case, Training, gpt_step, trainings
 from benchmarks.gpu_device import Launcher, Loaded
 from benchmarks.tables import RECORDS
 from repro.errors import ReproError
 from repro.ir.program import Call, walk
-from repro.ir.types import Array
+from repro.ir.types import F32, Array
+from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.host_mode import exact_arithmetic
-from repro.targets import interpreter
+from repro.numerics.interpret import evaluate
+from repro.targets import interpreter, registry
 from repro.targets.gpu import GpuKernel, Launch
 from repro.targets.gpu.driver import Driver, obstacle
 from repro.targets.gpu.interpreter.grid import launch
@@ -320,3 +324,41 @@ def test_the_digests_of_two_records_of_a_device_agree() -> None:
         for name in ("h200-first", "h200")
     )
     assert len(first) == 20 and first == last
+
+
+def test_functions_are_computed_by_class() -> None:
+    """The first arguments of a class, on the interpreter: as the reference has them, and their digest."""
+    of = gpu_functions.proven()["erf of x / sqrt(2)"]
+    executable = gpu_functions.opened(gpu_functions.program(of.function, 512), registry.runner("gpu/interpreter"))
+    (found,) = executable.run([np.array([129], np.uint32)])
+    x = ((np.arange(512, dtype=np.uint32) << np.uint32(8)) | np.uint32(129)).view(np.float32)
+    wanted = evaluate(of.function, [x], [F32])
+    bits = np.where(np.isnan(wanted), np.uint32(0x7FC00000), wanted.view(np.uint32))
+    assert found.tobytes() == bits.tobytes()
+    digests = list(gpu_functions.digests(executable, [129, 129, 7]))
+    assert digests[0] == digests[1] == hashlib.sha256(bits.tobytes()).hexdigest() != digests[2]
+
+
+_of_few = partial(gpu_functions.program, count=256)
+
+
+def test_functions_that_differ_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a record's classes one that is another's, and of a road's record its digest."""
+    monkeypatch.setattr(gpu_functions, "program", _of_few)
+    monkeypatch.setattr(gpu_functions, "CLASSES", 3)
+    runner, exp = registry.runner("gpu/interpreter"), gpu_functions.proven()["exp"]
+    executable = gpu_functions.opened(_of_few(exp.function), runner)
+    classes = tuple(gpu_functions.digests(executable, range(3)))
+    results = hashlib.sha256(b"".join(map(bytes.fromhex, classes))).hexdigest()
+    right = gpu_functions.tried(replace(exp, classes=classes, results=results), runner)
+    assert right["equal"] and right["differing"] == []
+    wrong = gpu_functions.tried(replace(exp, classes=(classes[0], "00" * 32, classes[2]), results="00" * 32), runner)
+    assert not wrong["equal"] and wrong["differing"] == [1]
+    assert "classes [1]" in gpu_functions.said({"case": "exp", **wrong})
+
+
+def test_every_proven_function_can_be_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(gpu_functions.proven()) == {*FUNCTIONS, "erf of x / sqrt(2)"}
+    if obstacle() is not None:
+        assert gpu_functions.main(["exp"]) == 3
+        assert "does not run here" in capsys.readouterr().err
