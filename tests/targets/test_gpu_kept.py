@@ -100,3 +100,40 @@ def test_a_quotient_of_quotients() -> None:
     found = [e for e in suited(kernel, SM_80).expressions if isinstance(e, Rarely)]
     assert len(found) == 2
     check_gpu(kernel, [np.abs(rows_of(extent)), np.zeros(LINES * extent, np.float32)], emit(kernel, SM_80))
+
+
+def test_an_extreme_of_each_output_is_no_rows() -> None:
+    """The greatest difference of each element to those of its row, beside a sum that takes longer."""
+    lines, extent, terms = 2, 128, 1 << 16
+    i, j, p, q = ix.axis(0, lines), ix.axis(1, extent), ix.axis(2, extent), ix.axis(3, terms)
+
+    def x(at: Axis) -> Expr:
+        return load(F32, 0, ix.linear((i, at), (lines, extent)))
+
+    farthest = reduce("max", Exact(), [p], [apply("sub", x(j), x(p))])
+    total = reduce("add", Lanes(32, 4096), [q], [load(F32, 1, ix.linear((i, q), (lines, terms)))])
+    value = apply("add", apply("add", farthest, apply("sub", x(j), x(j))), total)
+    buffers = (
+        BufferParameter(F32, lines * extent, False),
+        BufferParameter(F32, lines * terms, False),
+        BufferParameter(F32, lines * extent, True),
+    )
+    kernel = Kernel(buffers, (), (i, j), 0, (Store(2, ix.linear((i, j), (lines, extent)), value),))
+    generator = np.random.default_rng(6)
+    given = [generator.standard_normal(size).astype(np.float32) for size in (lines * extent, lines * terms)]
+    check_gpu(kernel, [*given, np.zeros(lines * extent, np.float32)], emit(kernel, SM_80))
+
+
+def test_a_whole_softmax_is_one_kernel() -> None:
+    """The greatest element, the sum of exponentials that are made of it, and the quotients."""
+    extent = 256
+    i, j, q, p = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent), ix.axis(3, extent)
+    highest = reduce("max", Exact(), [p], [load(F32, 0, ix.linear((i, p), (LINES, extent)))])
+
+    def term(at: Axis) -> Expr:
+        return FUNCTIONS["exp"](apply("sub", load(F32, 0, ix.linear((i, at), (LINES, extent))), highest))
+
+    value = apply("div", term(j), reduce("add", Lanes(32, 4096), [q], [term(q)]))
+    buffers = (BufferParameter(F32, LINES * extent, False), BufferParameter(F32, LINES * extent, True))
+    kernel = Kernel(buffers, (), (i, j), 0, (Store(1, ix.linear((i, j), (LINES, extent)), value),))
+    check_gpu(kernel, [rows_of(extent), np.zeros(LINES * extent, np.float32)], emit(kernel, SM_80))

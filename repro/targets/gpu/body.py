@@ -13,7 +13,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, F32, F64, I32, I64, U32, DType
 from repro.machines import Machine
 from repro.targets.gpu import gate, table_rows
-from repro.targets.gpu.lane import Lane, each
+from repro.targets.gpu.lane import Lane, every_lane
 from repro.targets.gpu.remainder import remainder
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body, ReduceEmitter
@@ -81,7 +81,7 @@ class GpuBody(Body):
             lanes = [Lane(scope, {}, f=self.f, number=number) for number in range(common.width)]
             return [table_rows.of_lanes(self.f, [super(GpuBody, self)._rarely(expr, lane) for lane in lanes])]
 
-        taken = reduce(partial(scalars.binary, self.f, "or"), each(self.f, condition))
+        taken = reduce(partial(scalars.binary, self.f, "or"), every_lane(self.f, condition))
         return self.f.either(taken, seldom, lambda: [common], seldom=True)[0]
 
     def _lookup(self, expr: Lookup, scope: Scope) -> Val:

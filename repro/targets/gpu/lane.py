@@ -36,14 +36,14 @@ class Lane(Scope):
     def _own(self, value: Val | None) -> Val | None:
         if value is None or value.width == 1:
             return value
-        return one(self.f, value, self.number)
+        return lane_of(self.f, value, self.number)
 
 
-def one(f: Function, value: Val, number: int) -> Val:
+def lane_of(f: Function, value: Val, number: int) -> Val:
     """One of a vector's lanes."""
     return f.let(f"extractelement {value.typed}, i64 {number}", value.dtype)
 
 
-def each(f: Function, value: Val) -> list[Val]:
+def every_lane(f: Function, value: Val) -> list[Val]:
     """All lanes of a value."""
-    return [value] if value.width == 1 else [one(f, value, number) for number in range(value.width)]
+    return [value] if value.width == 1 else [lane_of(f, value, number) for number in range(value.width)]

@@ -62,17 +62,15 @@ def _with(kernel: Kernel, change: Substitution) -> Kernel:
 def _by_shared_divisions(kernel: Kernel) -> Kernel:
     """Quotients along the last axis by what is the same all along it; what is decided is no NaN, and need not be made
     the canonical one."""
-    change = Substitution({}, None)
     if not kernel.axes:
         return kernel
-    expressions = tuple(kernel.expressions)
-    made = {nans.behind(expr): expr for expr in expressions}
+    change, expressions = Substitution({}, None), tuple(kernel.expressions)
+    outputs = {nans.behind(expr): expr for expr in expressions}
     for expr in divisors.by_one(expressions, kernel.axes[-1]):
         x, d = (Value(change.of(child)) for child in expr.children)
-        exact = (x / d).expr
-        whole = made.get(expr, expr)
-        seldom = Substitution({expr: exact}, None).of(whole)
-        change.known[whole] = divisors.quotient(x, d, Value(seldom)).expr
+        whole = outputs.get(expr, expr)
+        exact = Substitution({expr: (x / d).expr}, None).of(whole)
+        change.known[whole] = divisors.quotient(x, d, Value(exact)).expr
     return _with(kernel, change)
 
 

@@ -250,7 +250,8 @@ class _Rows:
         for reduce in expressions:
             if not isinstance(reduce, Reduce) or not isinstance(reduce.order, Exact) or reduce.has_present:
                 continue
-            if cooperative(reduce) and [axis.extent for axis in reduce.axes] == [axis.extent for axis in inner]:
+            of_row = reduce.free <= frozenset(self.plan.rows) and cooperative(reduce)
+            if of_row and [axis.extent for axis in reduce.axes] == [axis.extent for axis in inner]:
                 (term,) = rewritten(reduce.terms, dict(zip(reduce.axes, inner, strict=True)))
                 if term in present and term.dtype.bits == 32:
                     return Kept(reduce, term, width)

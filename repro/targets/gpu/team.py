@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from repro.ir.expressions import Apply, Exact, Expr, Lanes, Reduce, topological
 from repro.ir.types import BOOL, I32, I64, DType
 from repro.targets.gpu.body import WARP, barrier
-from repro.targets.gpu.lane import each
+from repro.targets.gpu.lane import every_lane
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.scope import Scope
@@ -58,10 +58,6 @@ class Kept:
     """The reduction's term, along the outputs' axes."""
     width: int
     values: list[Val] = field(default_factory=list[Val])
-
-    @property
-    def count(self) -> int:
-        return terms_of(self.reduce)
 
 
 class Team:
@@ -279,7 +275,7 @@ class _TeamReduction:
                 lanes = self.body.lane_scope(self.scope, axes, first, width, None, aligned=True)
                 kept.values.append(f.splat(self.body.value(self.reduce.terms[0], lanes), width))
         several = functools.reduce(self.combine, kept.values)
-        return functools.reduce(self.combine, each(f, several))
+        return functools.reduce(self.combine, every_lane(f, several))
 
     def _leaf(self, begin: Val, end: Val, whole: bool) -> Val:
         return self.team.fold(self._run(begin, end, self.team.lane, WARP, whole), self.combine)
