@@ -3,9 +3,9 @@
     python -m proofs.divisors
 
 For significands x and d in [1, 2) let y be the rounded reciprocal, which is off by 2^-25 at most (1/d lies in (1/2, 1],
-whose ulp is 2^-24), and h half an ulp of the quotient. q = x y, rounded, is off by x 2^-25 + h at most. The remainder
-q d - x, rounded, has a relative error of 2^-24, and its product with y is subtracted unrounded. Before it is rounded
-the result is therefore off by
+whose ulp is 2^-24), and h half an ulp of the quotient. q = x y, rounded, is off by x 2^-25 + h at most: where x < d, x
+y is below 1 as well, since the quotient is at least 2^-24 below it. The remainder q d - x, rounded, has a relative
+error of 2^-24, and its product with y is subtracted unrounded. Before it is rounded the result is therefore off by
 
     (x 2^-25 + h) (2^-24 + d 2^-25 (1 + 2^-24))
 
@@ -76,12 +76,12 @@ def _candidates(every: Array, bits: int, k: int) -> Iterator[tuple[Array, Array]
         yield dividend[good], divided[good]
 
 
-def near(x: Expr, d: Expr) -> Expr:
-    return divisors.near(Value(x), Value(d)).expr
-
-
 def check(first: int = FIRST, count: int = LAST - FIRST) -> Found:
     """All pairs that the bound does not decide, of so many divisors."""
+
+    def near(x: Expr, d: Expr) -> Expr:
+        return divisors.near(Value(x), Value(d)).expr
+
     tried, wrong = 0, list[tuple[int, int]]()
     for start in range(first, first + count, BLOCK):
         for dividend, divisor in candidates(start, min(BLOCK, first + count - start)):

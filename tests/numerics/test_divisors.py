@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repro.ir import index as ix
-from repro.ir.expressions import Expr, apply, load
+from repro.ir.expressions import Expr, Lanes, apply, load, reduce
 from repro.ir.types import F32, Array
 from repro.numerics import interpret
 from repro.numerics.elementary import divisors
@@ -64,11 +64,12 @@ def test_what_a_softmax_divides_is_decided() -> None:
     assert interpret.evaluate(undecided, [x, np.full_like(d, np.inf)], [F32, F32]).all()
 
 
-def test_divisors_of_a_row_are_found() -> None:
-    """Those that are the same along the inner axis; not those of each element, and no quotient the other way."""
-    i, j = ix.axis(0, 4), ix.axis(1, 8)
+def test_sums_of_a_row_are_found() -> None:
+    """Those that are the same along the inner axis; no other divisors, and no quotient the other way."""
+    i, j, q = ix.axis(0, 4), ix.axis(1, 8), ix.axis(2, 8)
     each, row = load(F32, 0, ix.linear((i, j), (4, 8))), load(F32, 1, i)
-    by_row = apply("div", each, row)
-    expressions = [by_row, apply("div", each, each), apply("div", row, each), apply("mul", each, row)]
-    assert list(divisors.by_one(expressions, j)) == [by_row]
-    assert list(divisors.by_one(expressions, i)) == []
+    total = reduce("add", Lanes(32, 4096), [q], [load(F32, 0, ix.linear((i, q), (4, 8)))])
+    by_sum = apply("div", each, total)
+    others = [apply("div", *pair) for pair in ((each, row), (each, each), (total, each), (row, total))]
+    assert list(divisors.by_sums([by_sum, *others], j)) == [by_sum]
+    assert list(divisors.by_sums([by_sum, *others], i)) == []

@@ -160,8 +160,8 @@ SPILLED = {("convolution", "sm_80"): 16}
 
 
 WAITED = {"sm_80": 1.55, "sm_90": 1.35}
-"""Cycles for each fma at most. For sm_80 ptxas leaves more waiting: its schedulers take two cycles for an fma, in which
-registers are read."""
+"""Cycles for each fma at most. For sm_80 ptxas leaves more waiting, most of it in tiles of 8 x 12 of operands that lie
+along their terms: its schedulers take two cycles for an fma, in which registers are read."""
 LOOPLESS = ("norm", "columns")
 """Without a loop of fma."""
 
@@ -180,6 +180,23 @@ def test_a_hot_kernel_spills_nothing_and_issues_little_beside_its_fma(name: str,
             hottest = max(loops, key=lambda loop: loop.fma)
             most = 1.25 if name in WHOLE and chip == "sm_90" else waited
             assert hottest.fma > 512 and hottest.cycles_of_fma <= most, chip
+
+
+@pytest.mark.parametrize(
+    ("kernel", "columns"),
+    [
+        (matmul(8192, 3072, 768, right=True), 12),
+        (matmul(8192, 768, 3072, right=True), 8),
+        (matmul(8192, 3072, 768), 8),
+        (matmul(4096, 4096, 4096), 8),
+        (matmul(768, 3072, 8192, left=True), 12),
+    ],
+    ids=["along terms", "long", "one along terms", "square", "along lines"],
+)
+def test_tiles_are_those_that_were_fastest_on_a_device(kernel: Kernel, columns: int) -> None:
+    """Of an H200 (docs/gpu.md)."""
+    made = choice.plan(kernel, SM_80)
+    assert made is not None and made.tile.own == (8, columns)
 
 
 def test_instructions_of_f64_are_counted(ptxas: str) -> None:

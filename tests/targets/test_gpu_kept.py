@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from repro.ir import index as ix
-from repro.ir.expressions import Axis, Exact, Expr, Lanes, Rarely, apply, const, load, reduce
+from repro.ir.expressions import Axis, Exact, Expr, Lanes, Rarely, apply, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32, Array
 from repro.machines import SM_80
 from repro.numerics.elementary import FUNCTIONS
+from repro.ops.elementwise import canonical_nan_expr
 from repro.targets.gpu import emit
 from repro.targets.gpu.roads import suited
 from tests.targets.on_gpu import check_gpu
@@ -39,13 +40,14 @@ def exponentials(extent: int, combiner: str = "max", masked: bool = False) -> Ke
     return Kernel((*given, BufferParameter(F32, LINES * extent, True)), (), (i, j), 0, (store,))
 
 
-def shares(extent: int) -> Kernel:
-    """Each element of a row over the sum of the row."""
+def shares(extent: int, made_one: bool = False) -> Kernel:
+    """Each element of a row over the sum of the row, with any NaN made the canonical one."""
     i, j, q = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent)
     total = reduce("add", Lanes(32, 4096), [q], [load(F32, 0, ix.linear((i, q), (LINES, extent)))])
     at = ix.linear((i, j), (LINES, extent))
     buffers = (BufferParameter(F32, LINES * extent, False), BufferParameter(F32, LINES * extent, True))
-    return Kernel(buffers, (), (i, j), 0, (Store(1, at, apply("div", load(F32, 0, at), total)),))
+    value = apply("div", load(F32, 0, at), total)
+    return Kernel(buffers, (), (i, j), 0, (Store(1, at, canonical_nan_expr(value) if made_one else value),))
 
 
 def rows_of(extent: int) -> Array:
@@ -71,12 +73,27 @@ def test_terms_are_kept_and_bits_are_the_same(extent: int, combiner: str, masked
         assert wide == extent // 128 * (2 if masked else 1), "each element of a row is read once"
 
 
+@pytest.mark.parametrize("made_one", [False, True], ids=["raw", "canonical"])
 @pytest.mark.parametrize("extent", EXTENTS)
-def test_quotients_of_a_row_share_a_division(extent: int) -> None:
-    kernel = shares(extent)
+def test_quotients_of_a_row_share_a_division(extent: int, made_one: bool) -> None:
+    """Of rows of one sign and of both, whose sums are of both signs too."""
+    kernel = shares(extent, made_one)
     (store,) = suited(kernel, SM_80).stores
-    assert isinstance(store.value, Rarely)
-    check_gpu(kernel, [np.abs(rows_of(extent)), np.zeros(LINES * extent, np.float32)], emit(kernel, SM_80))
+    assert isinstance(store.value, Rarely), "no NaN is looked for where the common way decides"
+    code = emit(kernel, SM_80)
+    for given in (np.abs(rows_of(extent)), rows_of(extent), 2 - rows_of(extent)):
+        check_gpu(kernel, [given, np.zeros(LINES * extent, np.float32)], code)
+
+
+def test_a_quotient_may_be_used_as_it_is_and_as_an_output() -> None:
+    extent = 128
+    made = shares(extent, made_one=True)
+    (store,), (i, j) = made.stores, made.axes
+    raw = shares(extent).stores[0].value
+    other = Store(2, store.offset, apply("add", raw, raw))
+    kernel = Kernel((*made.buffers, BufferParameter(F32, LINES * extent, True)), (), (i, j), 0, (store, other))
+    empty = np.zeros(LINES * extent, np.float32)
+    check_gpu(kernel, [rows_of(extent), empty, empty.copy()], emit(kernel, SM_80))
 
 
 @pytest.mark.parametrize("scale", [2.0**-149, 2.0**-140, 2.0**-110, 1.0, 2.0**110])
@@ -88,13 +105,14 @@ def test_quotients_by_unusual_sums(scale: float) -> None:
 
 
 def test_a_quotient_of_quotients() -> None:
-    """By the row's sum, and that by its greatest element: each shares its division."""
+    """By the row's sum, and that by the sum of its squares: each shares its division."""
     extent = 128
     i, j, q, p = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent), ix.axis(3, extent)
     at = ix.linear((i, j), (LINES, extent))
-    total = reduce("add", Lanes(32, 4096), [q], [load(F32, 0, ix.linear((i, q), (LINES, extent)))])
-    highest = reduce("max", Exact(), [p], [load(F32, 0, ix.linear((i, p), (LINES, extent)))])
-    value = apply("div", apply("div", load(F32, 0, at), total), apply("add", highest, const(F32, 0x3F800000)))
+    each, other = (load(F32, 0, ix.linear((i, axis), (LINES, extent))) for axis in (q, p))
+    total = reduce("add", Lanes(32, 4096), [q], [each])
+    squares = reduce("add", Lanes(32, 4096), [p], [apply("mul", other, other)])
+    value = apply("div", apply("div", load(F32, 0, at), total), squares)
     buffers = (BufferParameter(F32, LINES * extent, False), BufferParameter(F32, LINES * extent, True))
     kernel = Kernel(buffers, (), (i, j), 0, (Store(1, at, value),))
     found = [e for e in suited(kernel, SM_80).expressions if isinstance(e, Rarely)]
@@ -137,3 +155,21 @@ def test_a_whole_softmax_is_one_kernel() -> None:
     buffers = (BufferParameter(F32, LINES * extent, False), BufferParameter(F32, LINES * extent, True))
     kernel = Kernel(buffers, (), (i, j), 0, (Store(1, ix.linear((i, j), (LINES, extent)), value),))
     check_gpu(kernel, [rows_of(extent), np.zeros(LINES * extent, np.float32)], emit(kernel, SM_80))
+
+
+def test_a_sum_of_few_terms_may_need_the_extreme_first() -> None:
+    """Threads are apart in such a sum, so that each computes the row's extreme by itself and keeps no terms."""
+    extent, few = 128, 8
+    i, j, p, q = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent), ix.axis(3, few)
+    highest = reduce("max", Exact(), [p], [load(F32, 0, ix.linear((i, p), (LINES, extent)))])
+    total = reduce("add", Lanes(32, 4096), [q], [apply("mul", load(F32, 1, q), highest)])
+    at = ix.linear((i, j), (LINES, extent))
+    value = apply("add", apply("sub", load(F32, 0, at), highest), total)
+    buffers = (
+        BufferParameter(F32, LINES * extent, False),
+        BufferParameter(F32, few, False),
+        BufferParameter(F32, LINES * extent, True),
+    )
+    kernel = Kernel(buffers, (), (i, j), 0, (Store(2, at, value),))
+    given = [rows_of(extent), np.arange(few, dtype=np.float32), np.zeros(LINES * extent, np.float32)]
+    check_gpu(kernel, given, emit(kernel, SM_80))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from repro.ir.expressions import Apply, Axis, Const, Expr
+from repro.ir.expressions import Apply, Axis, Expr, Reduce
 from repro.ir.types import F32
 from repro.numerics.elementary.value import Value, fma, rarely, select
 
@@ -40,10 +40,12 @@ def quotient(x: Value, d: Value, exact: Value) -> Value:
     return rarely(~(large | x.equals(select(usual, d.same(0.0), NAN))), exact, found)
 
 
-def by_one(expressions: Sequence[Expr], inner: Axis) -> Iterator[Apply]:
-    """Divisions of f32s along an axis by what is the same all along it, but constants."""
+def by_sums(expressions: Sequence[Expr], inner: Axis) -> Iterator[Apply]:
+    """Divisions of f32s along an axis by a sum that is the same all along it. Other divisors are often below 1: the
+    roots of optimizers and norms, scales of quantized values."""
     for expr in expressions:
         if isinstance(expr, Apply) and expr.op == "div" and expr.dtype is F32:
             x, d = expr.children
-            if inner in x.free and inner not in d.free and not isinstance(d, Const):
+            summed = isinstance(d, Reduce) and d.combiner == "add"
+            if summed and inner in x.free and inner not in d.free:
                 yield expr

@@ -60,13 +60,13 @@ def _with(kernel: Kernel, change: Substitution) -> Kernel:
 
 
 def _by_shared_divisions(kernel: Kernel) -> Kernel:
-    """Quotients along the last axis by what is the same all along it; what is decided is no NaN, and need not be made
-    the canonical one."""
+    """Quotients along the last axis by sums that are the same all along it; what is decided is no NaN, and need not be
+    made the canonical one."""
     if not kernel.axes:
         return kernel
     change, expressions = Substitution({}, None), tuple(kernel.expressions)
     outputs = {nans.behind(expr): expr for expr in expressions}
-    for expr in divisors.by_one(expressions, kernel.axes[-1]):
+    for expr in divisors.by_sums(expressions, kernel.axes[-1]):
         x, d = (Value(change.of(child)) for child in expr.children)
         whole = outputs.get(expr, expr)
         exact = Substitution({expr: (x / d).expr}, None).of(whole)

@@ -220,7 +220,7 @@ class _Rows:
             f.when(scalars.compare(f, "eq", team.rank, integer(0)), lambda: self._stores(self._at(scope, integer(0))))
             return
         width = self._width(inner)
-        if team.kept is not None:
+        if team.kept is not None and team.kept.values:  # not where a sum of few terms needed it before
             for first, value in zip(team.runs(count, width), team.kept.values, strict=True):
                 lanes = self.body.lane_scope(scope, inner, first, width, None, aligned=True)
                 lanes.known[team.kept.term] = value
