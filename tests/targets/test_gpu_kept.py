@@ -10,11 +10,11 @@ import pytest
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Rarely, apply, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
-from repro.ir.types import F32, Array
+from repro.ir.types import F32, I32, Array
 from repro.machines import SM_80
 from repro.numerics.elementary import FUNCTIONS
 from repro.ops.elementwise import canonical_nan_expr
-from repro.targets.gpu import emit
+from repro.targets.gpu import emit, rows
 from repro.targets.gpu.roads import suited
 from tests.targets.on_gpu import check_gpu
 
@@ -173,3 +173,41 @@ def test_a_sum_of_few_terms_may_need_the_extreme_first() -> None:
     kernel = Kernel(buffers, (), (i, j), 0, (Store(2, at, value),))
     given = [rows_of(extent), np.arange(few, dtype=np.float32), np.zeros(LINES * extent, np.float32)]
     check_gpu(kernel, given, emit(kernel, SM_80))
+
+
+def test_a_row_of_several_warps_keeps_its_terms() -> None:
+    """Of three, since a sum beside it is long; one run of neighbours for each thread."""
+    lines, extent, terms = 2, 384, 3 * 4096
+    i, j, p, q = ix.axis(0, lines), ix.axis(1, extent), ix.axis(2, extent), ix.axis(3, terms)
+
+    def x(at: Axis) -> Expr:
+        return load(F32, 0, ix.linear((i, at), (lines, extent)))
+
+    total = reduce("add", Lanes(32, 4096), [q], [load(F32, 1, ix.linear((i, q), (lines, terms)))])
+    value = apply("add", apply("sub", x(j), reduce("min", Exact(), [p], [x(p)])), total)
+    buffers = (
+        BufferParameter(F32, lines * extent, False),
+        BufferParameter(F32, lines * terms, False),
+        BufferParameter(F32, lines * extent, True),
+    )
+    kernel = Kernel(buffers, (), (i, j), 0, (Store(2, ix.linear((i, j), (lines, extent)), value),))
+    chosen = rows.plan(kernel)
+    assert chosen is not None and chosen.warps == 3
+    generator = np.random.default_rng(7)
+    given = [generator.standard_normal(size).astype(np.float32) for size in (lines * extent, lines * terms)]
+    check_gpu(kernel, [*given, np.zeros(lines * extent, np.float32)], emit(kernel, SM_80))
+
+
+@pytest.mark.parametrize("combiner", ["add", "max", "min", "and", "or"])
+def test_integers_are_kept(combiner: str) -> None:
+    """Whose sums have no order either."""
+    extent = 256
+    i, j, p = ix.axis(0, LINES), ix.axis(1, extent), ix.axis(2, extent)
+    at = ix.linear((i, j), (LINES, extent))
+    of_row = reduce(combiner, Exact(), [p], [load(I32, 0, ix.linear((i, p), (LINES, extent)))])
+    buffers = (BufferParameter(I32, LINES * extent, False), BufferParameter(I32, LINES * extent, True))
+    kernel = Kernel(buffers, (), (i, j), 0, (Store(1, at, apply("xor", load(I32, 0, at), of_row)),))
+    given = np.random.default_rng(8).integers(-(1 << 31), 1 << 31, LINES * extent).astype(np.int32)
+    code = emit(kernel, SM_80)
+    check_gpu(kernel, [given, np.zeros(LINES * extent, np.int32)], code)
+    assert len(re.findall(r"ld\.global(?:\.nc)?\.v4", code.ptx)) == extent // 128
