@@ -246,7 +246,9 @@ def run_step(results: Results, device: Cuda, training: Training, rounds: int) ->
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="NAME", help="cases")
     parser.add_argument("--no-step", action="store_true", help="leave the training step out")

@@ -101,7 +101,11 @@ def compared(sessions: Mapping[str, Any], inputs: Iterable[dict[str, Array]]) ->
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_golden",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--target", default="gpu", help="gpu, gpu/graphics, or the interpreter of either")
     parser.add_argument("--record", type=Path, metavar="FILE", help="of the device, to which the runs are added")
     parser.add_argument("--steps", type=int, default=100)

@@ -59,7 +59,11 @@ def said(found: dict[str, Any]) -> str:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_quantized",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS[INTEGER])} (default: all)")
     parser.add_argument("--rounds", type=int, default=9)
     gpu_results.options(parser)
