@@ -19,7 +19,6 @@ not.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import statistics
 import sys
@@ -246,15 +245,12 @@ def run_step(results: Results, device: Cuda, training: Training, rounds: int) ->
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = gpu_results.parser("gpu", __doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="NAME", help="cases")
     parser.add_argument("--no-step", action="store_true", help="leave the training step out")
     parser.add_argument("--step-only", action="store_true", help="leave the cases out")
     parser.add_argument("--layers", type=int, default=GPT["layers"])
-    gpu_results.options(parser)
     options = parser.parse_args(words)
     try:
         device = Cuda()

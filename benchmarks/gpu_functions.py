@@ -11,7 +11,6 @@ some are not; 3: there is no device, or something did not run.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -26,18 +25,20 @@ import numpy as np
 
 from benchmarks import gpu_results, gpu_watched
 from benchmarks.gpu_results import Results
+from proofs.verdict import function_bits
 from repro import ending
+from repro.artifact.compiling import compile_programs
 from repro.errors import EXIT_INCOMPLETE, EXIT_MISMATCH
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, load
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, Buffer, Call, Program
-from repro.ir.types import CANONICAL_NAN, F32, I64, U32, Array
+from repro.ir.types import F32, I64, U32, Array
 from repro.numerics.elementary import FUNCTIONS, quotients
-from repro.numerics.elementary.value import Value, select
+from repro.numerics.elementary.value import Value
 from repro.targets import registry
 from repro.targets.gpu import driver
-from repro.targets.protocol import CompiledProgram, Executable, Runner
+from repro.targets.protocol import Executable, Runner
 
 RECORDS = Path(__file__).resolve().parents[1] / "golden" / "elementary"
 CLASSES = 256
@@ -81,8 +82,7 @@ def program(function: Callable[[Expr], Expr], count: int = (1 << 32) // CLASSES)
     axis = Axis(I64, (0, count), ())
     residue = Value(load(U32, 0, ix.number(0)))
     x = ((Value(axis).to(U32) << 8) | residue).as_bits(F32)
-    result = Value(function(x.expr))
-    bits = select(result.equals(result), result.as_bits(U32), CANONICAL_NAN[F32])
+    bits = function_bits(Value(function(x.expr)))
     given, made = BufferParameter(U32, 1, False), BufferParameter(U32, count, True)
     kernel = Kernel((given, made), (), (axis,), 0, (Store(1, axis, bits.expr),))
     buffers = (Buffer(U32, 1, INPUT, 0), Buffer(U32, count, OUTPUT, 0))
@@ -90,13 +90,8 @@ def program(function: Callable[[Expr], Expr], count: int = (1 << 32) // CLASSES)
 
 
 def opened(made: Program, runner: Runner) -> Executable:
-    """The program with the code that the runner's target has for it."""
-    code = runner.code
-    shaped = code.shape(made)
-    schedules = tuple(code.schedule(kernel) for kernel in shaped.kernels)
-    pairs = zip(shaped.kernels, schedules, strict=True)
-    objects = tuple(code.compile_kernel(kernel.text, schedule) for kernel, schedule in pairs)
-    compiled = CompiledProgram(code, shaped, schedules, objects, code.compile_program(shaped, schedules))
+    """The program with the code that a build makes of it for the runner's target."""
+    (compiled,) = compile_programs([(runner.code, made)], None, lambda *_: None)
     return runner.open(compiled, (), 1)
 
 
@@ -137,15 +132,9 @@ def said(found: Mapping[str, Any]) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_functions",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    known = proven()
+    parser, known = gpu_results.parser("gpu_functions", __doc__), proven()
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)} (default: all)")
     parser.add_argument("--target", default="gpu", choices=["gpu", "gpu/graphics"])
-    gpu_results.options(parser)
     options = parser.parse_args(words)
     unknown = [name for name in options.names if name not in known]
     if unknown:

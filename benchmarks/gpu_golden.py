@@ -101,17 +101,12 @@ def compared(sessions: Mapping[str, Any], inputs: Iterable[dict[str, Array]]) ->
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_golden",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = gpu_results.parser("gpu_golden", __doc__)
     parser.add_argument("--target", default="gpu", help="gpu, gpu/graphics, or the interpreter of either")
     parser.add_argument("--record", type=Path, metavar="FILE", help="of the device, to which the runs are added")
     parser.add_argument("--steps", type=int, default=100)
     names = [*bless.cases(), *(f"{name}_steps" for name in TRAINED)]
     parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", help=f"of {', '.join(names)}")
-    gpu_results.options(parser)
     options = parser.parse_args(words)
     obstacle = registry.runner(options.target).obstacle()
     if obstacle is not None:

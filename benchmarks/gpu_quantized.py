@@ -10,7 +10,6 @@ medians of CUDA events. Exit code 0: all was measured and equal; 1: some bits ar
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from functools import partial
@@ -59,14 +58,9 @@ def said(found: dict[str, Any]) -> str:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_quantized",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = gpu_results.parser("gpu_quantized", __doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS[INTEGER])} (default: all)")
     parser.add_argument("--rounds", type=int, default=9)
-    gpu_results.options(parser)
     options = parser.parse_args(words)
     unknown = sorted(set(options.names) - set(MODELS[INTEGER]))
     try:

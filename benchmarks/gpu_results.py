@@ -25,6 +25,18 @@ PARTS = ("repro", "passes", "benchmarks")
 """Folders that decide what is measured."""
 
 
+def parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Of a benchmark of GPUs, with the options that all of them have. It names the module: the process that parses is
+    one that another has started."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options(made)
+    return made
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     """Those of every benchmark here."""
     parser.add_argument("--results", type=Path, metavar="FILE", help="add what is found, a line each, as it is found")
