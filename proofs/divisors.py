@@ -18,7 +18,7 @@ that leave an X, by a division modulo a power of two; each of these pairs is tri
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -93,9 +93,9 @@ def check(first: int = FIRST, count: int = LAST - FIRST) -> Found:
 
 
 def main(words: Sequence[str]) -> int:
-    if words:
-        sys.stderr.write("python -m proofs.divisors takes no arguments\n")
-        return 2
+    argparse.ArgumentParser(
+        prog="python -m proofs.divisors", description=(__doc__ or "").partition("\n")[0]
+    ).parse_args(words)
     found, to = check(), console()
     for x, d in found.wrong[:100]:
         line(to, f"{x} / {d}: another result than the quotient", "bold red")
