@@ -20,14 +20,10 @@ from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.packing import Packing, turned
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer
+from repro.targets.llvm.tiling import SHORT_RUN
 
 AHEAD = 1024
 """Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
-
-SHORT_RUN = 128
-"""Bytes of a term's columns, up to which a tile of few rows asks for later ones: what reads longer runs, one behind
-another, the hardware serves in time, and asking as well made one row take 1.05 to 1.1 times as long, two rows 1.1 to
-1.2 (Zen 4)."""
 
 TERMS_AHEAD = 16
 """Terms between those that a tile of few rows reads and those that it asks for: the third-level cache answers in about
@@ -224,7 +220,9 @@ class Chains(Packing):
 
     @property
     def _asks_for_columns(self) -> bool:
-        """Whether later terms of columns that lie in the order of tiles are asked for, packed or where they lie."""
+        """Whether later terms of columns that lie in the order of tiles are asked for, packed or where they lie. Of
+        tiles of few rows only short runs are: longer ones, one behind another, the hardware fetches ahead in time, and
+        asking as well made one row take 1.05 to 1.1 times as long, two rows 1.1 to 1.2 (Zen 4)."""
         shape = self.shape
         if not shape.in_order:
             return not (shape.direct or shape.many_rows)

@@ -185,14 +185,17 @@ class Packing(Block):
     def _pack_columns(self, start: Val, size: Val, finite: Val) -> Val:
         """b as [tile][k][column], by vectors of columns.
 
-        Terms in the outer loop read rows of memory from end to end, each while the next one comes. Where a column's
-        place takes arithmetic (patches of a picture), columns stand outside, so that it is done once for all terms.
+        Terms in the outer loop read rows of memory from end to end, each while the next one comes: vectors as long as a
+        line keep as many lines in flight as a core can have, shorter ones ask for later terms' besides. Where a
+        column's place takes arithmetic (patches of a picture), columns stand outside, so that it is done once for all
+        terms.
         """
         if len(self.contraction.columns) > 1 or self.contraction.absent_in == 1:
             return self._columns_of_terms(start, size, finite)
         f, width = self.f, self.shape.width
         load = self.contraction.terms[1]
-        asks = isinstance(load, Load) and self.shape.columns_in_memory > 0 and self._far([load])
+        short = width * self.dtype.bytes < LINE_BYTES
+        asks = short and isinstance(load, Load) and self.shape.columns_in_memory > 0 and self._far([load])
 
         def term(number: Val, state: list[Val]) -> Sequence[Val]:
             scope = self.at_term(self.scope, f.add(start, number))

@@ -28,6 +28,12 @@ COPYING_ROWS = 8
 """Rows of a tile from which on the first one that reads a line's terms waits for few of them: they come while as many
 rows are multiplied. Tiles of fewer rows ask for terms of their own, and columns are copied before (packing.py)."""
 
+SHORT_RUN, SCATTERED = 128, 2048
+"""Bytes of a tile's columns in a term, and from one term to the next. Runs as short, as far apart, are one or two of a
+page: the hardware does not fetch ahead then, the first tile gets each line at its latency, and the next tile's, which
+it asks for, crowd into few sets of the caches. So columns that lie so are copied before, each term's from end to
+end."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -118,7 +124,10 @@ class Shape:
     @property
     def copies_columns(self) -> bool:
         """Whether columns are packed by the first row of tiles that reads them."""
-        return self.window is None and self.tile.packs and self.columns_in_memory > 0 and self.many_rows
+        size = self.contraction.reduce.dtype.bytes
+        scattered = self.columns_per_tile * size <= SHORT_RUN and self.columns_in_memory * size >= SCATTERED
+        packs = self.window is None and self.tile.packs and self.columns_in_memory > 0
+        return packs and self.many_rows and not scattered
 
     @property
     def last_block(self) -> int:
