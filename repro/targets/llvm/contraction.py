@@ -51,11 +51,13 @@ class Item(Outputs):
         shape, f = self.shape, self.f
         self.body.hoist([*self.reduce.children, *self.values], self.scope)
         terms = self.contraction.extents[3]
+        packed = shape.direct or shape.made or shape.copies_columns
+        if not packed:
+            self.blank_columns()
 
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
-            packed = shape.direct or shape.made or shape.copies_columns
             found = state[0] if packed else self.pack_columns(start, size, state[0])
             return [self.tiles(number, start, size, found)]
 

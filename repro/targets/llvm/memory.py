@@ -104,7 +104,7 @@ class Memory(ABC):
                 aligned = self.alignment(expr.offset, expr.dtype, lanes)
                 raw = self.f.let(f"load {kind}, ptr {address}, align {aligned}", expr.dtype, lanes.width)
             else:
-                raw = self._masked("load", "ptr", address, mask, expr.dtype)
+                raw = self.masked("load", "ptr", address, mask, expr.dtype)
             return self._from_memory(raw, expr.dtype)
         return self._apart(expr, scope, lanes, mask)
 
@@ -134,7 +134,7 @@ class Memory(ABC):
     def _gathered(self, expr: Load, scope: Scope, lanes: Scope, mask: Val) -> Val:
         offset = self.f.splat(self.value(expr.offset, scope), lanes.width)
         address = self.pointer(expr.buffer, offset).text
-        raw = self._masked("gather", vector("ptr", lanes.width), address, mask, expr.dtype)
+        raw = self.masked("gather", vector("ptr", lanes.width), address, mask, expr.dtype)
         return self._from_memory(raw, expr.dtype)
 
     def _one_by_one(self, expr: Load, scope: Scope, lanes: Scope) -> Val:
@@ -162,7 +162,7 @@ class Memory(ABC):
             if mask is None:
                 parts.append(self.f.let(f"load {kind}, ptr {address}, align {expr.dtype.bytes}", expr.dtype, width))
                 continue
-            parts.append(self._masked("load", "ptr", address, self._wanted(step, first, mask), expr.dtype))
+            parts.append(self.masked("load", "ptr", address, self._wanted(step, first, mask), expr.dtype))
         found = parts[0]
         for number, part in enumerate(parts[1:], 1):
             here = [lane * step for lane in range(width)]
@@ -232,7 +232,7 @@ class Memory(ABC):
     def _place(self, row: Val, at: Val, dtype: DType) -> str:
         return self.f.let(f"getelementptr inbounds {element(dtype)}, ptr {row.text}, {at.typed}", I64).text
 
-    def _masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
+    def masked(self, what: str, pointer: str, address: str, mask: Val, dtype: DType) -> Val:
         """llvm.masked.load or .gather: lanes without access are zero bits."""
         width, kind = mask.width, vector(memory(dtype), mask.width)
         name = f"llvm.masked.{what}.v{width}{_short(dtype)}.{'p0' if what == 'load' else f'v{width}p0'}"

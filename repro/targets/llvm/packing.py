@@ -39,6 +39,28 @@ class Packing(Block):
         pack = self._turn_columns if self._turns() else self._pack_columns
         return pack(start, size, finite)
 
+    def blank_columns(self) -> None:
+        """Zeros in the vectors of the last tile that no column comes to: tiles multiply all that they have, and what is
+        in memory may be subnormal, with which some processors take as long for a product as for a hundred others."""
+        f, shape, width = self.f, self.shape, self.shape.width
+        extent, per_tile = self.contraction.extents[2], shape.columns_per_tile
+        rests = {min(extent, self.tile.block_n) % per_tile, extent % self.tile.block_n % per_tile} - {0}
+        if all(per_tile - rest < width for rest in rests):
+            return
+        first = f.scaled(self.quotient(f.add(self.columns, integer(width - 1)), width), width)
+        last = f.scaled(self.quotient(f.add(self.columns, integer(per_tile - 1)), per_tile), per_tile)
+        zero = scalars.constant(f, self.dtype, 0, width)
+
+        def of_vector(column: Val, _: list[Val]) -> Sequence[Val]:
+            def of_term(term: Val, _: list[Val]) -> Sequence[Val]:
+                self.write(self.b, self.column_place(column, term), zero)
+                return ()
+
+            f.loop(integer(0), integer(shape.panel), 1, (), of_term)
+            return ()
+
+        f.loop(first, last, width, (), of_vector)
+
     def _turns(self) -> bool:
         """Whether vectors of columns' terms lie nearer to each other in memory than vectors of columns."""
         along_columns, along_terms = self.contraction.neighbours(1)

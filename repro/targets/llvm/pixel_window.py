@@ -91,7 +91,7 @@ class PixelWindow(WindowItem):
             self._short(low, high, inner, line)
             return
         first, last = self.quotient(f.add(low, integer(step - 1)), step), self.quotient(high, step)
-        if along:
+        if along or not self.sizes.whole_vectors:  # whose lanes reach behind the line
             self._border(line, first, f.let(f"and i64 {last.text}, {-width}", I64))
         enough = scalars.compare(f, "ge", last, f.add(first, integer(width)))
 

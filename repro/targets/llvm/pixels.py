@@ -58,6 +58,8 @@ class PixelItem(PixelWindow):
         shape, f = self.shape, self.f
         self.body.hoist([*self.reduce.children, self.kernel.stores[0].value], self.scope)
         terms = self.contraction.extents[3]
+        if not self.sizes.whole_vectors:  # the last line's lanes reach behind the window
+            self._blank(f.scaled(self.row_units, shape.strides[0]), integer(0), integer(shape.width))
 
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
@@ -334,7 +336,7 @@ class PixelItem(PixelWindow):
                 if not shape.whole_vectors:
                     lanes = f.lanes(shape.width)
                     mask = scalars.compare(f, "lt", lanes, f.splat(integer(self.found.length), shape.width))
-                total = self.read(self.totals, f.add(of_line, at), shape.width)
+                total = self.read_totals(f.add(of_line, at), shape.width, mask)
                 self._vector_of(inner, self.least(at, last), mask, column, total)
                 return ()
 
@@ -350,7 +352,7 @@ class PixelItem(PixelWindow):
 
         def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
             lanes = self.body.lane_scope(inner, axes, at, self.shape.width, mask, aligned=True)
-            self._output(lanes, self.read(self.totals, f.add(begin, at), self.shape.width))
+            self._output(lanes, self.read_totals(f.add(begin, at), self.shape.width, mask))
             return ok
 
         self.chunks(integer(self.window.rows_per_unit), self.shape.width, Val("true", BOOL), chunk)

@@ -20,7 +20,7 @@ from repro.targets.llvm.steps import Profiled, Steps, finish
 from repro.targets.llvm.text import Function
 from repro.targets.llvm.waiting import barrier
 
-_FLOAT_MODE = {
+FLOAT_MODE = {
     "x86_64": (
         "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
         (
@@ -45,7 +45,7 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     `repro.ir.program.walk` meets them, the last row for the whole run. Such code is for measuring: no artifact has it.
     """
     architecture = machine.triple.split("-", 1)[0]
-    declarations, enter, leave = _FLOAT_MODE[architecture]
+    declarations, enter, leave = FLOAT_MODE[architecture]
     f = Function()
     f.line(enter)
     addresses(f, program)

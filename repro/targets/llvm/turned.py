@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from repro.ir import index as ix
-from repro.ir.types import BOOL
+from repro.ir.types import BOOL, I64
 from repro.targets.llvm.contraction import Item
 from repro.targets.llvm.packing import FEWEST, turned
 from repro.targets.llvm.scope import Scope
@@ -38,6 +38,9 @@ class TurnedItem(Item):
                 def square(at: Val, mask: Val | None, ok: Val) -> Val:
                     lanes = self.body.lane_scope(scope, axes[outside:], f.add(start, at), width, mask, aligned)
                     lines = [f.add(first, f.add(at, integer(n))) for n in range(width)]
+                    if mask is not None:  # the last one stands for those behind it
+                        last = f.let(f"sub i64 {f.add(first, count).text}, 1", I64)
+                        lines = [self.least(line, last) for line in lines]
                     values = turned(f, [self.read(self.totals, place(line, other), width) for line in lines])
                     for number, value in enumerate(values):
                         output(lanes, f.add(other, integer(number)), value)

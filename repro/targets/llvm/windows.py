@@ -411,13 +411,10 @@ class WindowItem(TurnedItem):
 
     def _column(self, lanes: Scope, column: Val, total: Val) -> None:
         f, axes = self.f, self.contraction.columns
-        zero = scalars.constant(f, self.dtype, 0, total.width)
 
         def store() -> None:
             places = self.body.split(f.add(self.column0, column), axes)
-            scope = Scope(lanes, dict(zip(axes, places, strict=True)))
-            scope.known[self.reduce] = scalars.apply(f, "add", self.dtype, [total, zero])
-            self.store(scope)
+            self._output(Scope(lanes, dict(zip(axes, places, strict=True))), total)
 
         extent = self.contraction.extents[2]
         if extent % self.shape.width == 0 and self.tile.block_n % self.shape.width == 0:
