@@ -270,23 +270,27 @@ class Item(Outputs):
             self.write(self.totals, place, value)
             return
         if not shape.nested:
-            self.write(self.totals, place, self._joined(self.totals, place, value, self._is(panel, 0, None)))
+            before = self._before(self.totals, place, value.width, self._is(panel, 0, None))
+            self.write(self.totals, place, scalars.apply(f, "add", self.dtype, [before, value]))
             return
         per_block = shape.contraction.chain.panels_per_block
-        summed = self._joined(self.sums, place, value, self._is(panel, 0, per_block))
+        before = self._before(self.sums, place, value.width, self._is(panel, 0, per_block))
+        summed = scalars.apply(f, "add", self.dtype, [before, value])
         self.write(self.sums, place, summed)
         first_block = f.let(f"icmp ult i64 {panel.text}, {per_block}", BOOL)
         final = self.is_last(panel)
         ends = scalars.binary(f, "or", self._is(panel, per_block - 1, per_block), final)
-        old = self.read(self.totals, place, value.width)
+        old = self._before(self.totals, place, value.width, first_block)
         total = scalars.apply(f, "add", self.dtype, [old, summed])
-        total = f.let(f"select {first_block.typed}, {summed.typed}, {total.typed}", self.dtype, value.width)
         kept = f.let(f"select {ends.typed}, {total.typed}, {old.typed}", self.dtype, value.width)
         self.write(self.totals, place, kept)
 
-    def _joined(self, area: str, place: Val, value: Val, first: Val) -> Val:
-        summed = scalars.apply(self.f, "add", self.dtype, [self.read(area, place, value.width), value])
-        return self.f.let(f"select {first.typed}, {value.typed}, {summed.typed}", self.dtype, value.width)
+    def _before(self, area: str, place: Val, width: int, first: Val) -> Val:
+        """What sums came to before, or for the first, what has not been written yet, -0: with it x comes to x, whatever
+        x is."""
+        nothing = scalars.constant(self.f, self.dtype, self.dtype.is_float << (self.dtype.bits - 1), width)
+        old = self.read(area, place, width)
+        return self.f.let(f"select {first.typed}, {nothing.typed}, {old.typed}", self.dtype, width)
 
 
 def _looks_up(index: Expr) -> bool:
