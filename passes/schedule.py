@@ -333,9 +333,10 @@ def _most_columns(contraction: Contraction, machine: Machine) -> int:
 
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
-    """Whether columns that could be read in place are better packed."""
-    apart = contraction.in_place(tile.vectors * width)
-    if apart is None:
+    """Whether columns that could be read in place are better packed: not those that lie as packing would have them."""
+    per_tile = tile.vectors * width
+    apart = contraction.in_place(per_tile)
+    if apart is None or apart == per_tile:
         return False
     term = contraction.terms[1]
     size, elements = term.dtype.bytes, math.prod(axis.extent for axis in term.free)

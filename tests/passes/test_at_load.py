@@ -30,6 +30,7 @@ from repro.ops.record import evaluate
 from repro.runtime.buffers import give_back
 from repro.targets import interpreter
 from repro.targets.cpu.target import FAMILY
+from repro.targets.llvm.tiling import shape_of
 from repro.targets.protocol import CodeTarget
 from tests.running import executable
 from tests.targets.native import HERE, run_kernel
@@ -156,6 +157,19 @@ def test_copies_are_made_where_they_should_be_and_the_interpreter_agrees(name: s
         assert all(contraction.in_place(columns) == columns for contraction, columns in tiles)
         read = {b for step in walk(program.steps) if isinstance(step, Call) for b in step.buffers}
         assert not any(program.buffers[b].role == PARAMETER for b in read)
+
+
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(256, 1024, 1024), (256, 768, 768), (64, 500, 96)])
+@pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
+def test_what_lies_in_the_order_of_tiles_is_not_packed(rows: int, terms: int, columns: int, machine: Machine) -> None:
+    """However wide the tiles are."""
+    kind, x = taking(rows, terms)
+    program = shaped(Graph((kind,), (matmul(x, weights(0, terms, columns)),)), machine)
+    assert copies_of(program)
+    (call,) = (step for step in walk(program.steps) if isinstance(step, Call))
+    kernel = program.kernels[call.kernel]
+    shape = shape_of(kernel, schedule(kernel, machine))
+    assert shape.in_order and not shape.tile.packs
 
 
 @EVERY_CASE
