@@ -70,8 +70,8 @@ class Block:
         return self.f.let(f"load {kind}, ptr {address}, align {self.dtype.bytes}", self.dtype, width)
 
     def read_totals(self, offset: Val, width: int, mask: Val | None) -> Val:
-        """A vector of totals; lanes that hold none are zero, not what was in memory before: with a subnormal, some
-        processors take as long for an operation as for a hundred others."""
+        """A vector of totals; lanes that hold none are zero, not what was in memory before (docs/cpu.md, Lanes that
+        hold nothing)."""
         if mask is None:
             return self.read(self.totals, offset, width)
         return self.body.masked("load", "ptr", self.address(self.totals, offset), mask, self.dtype)

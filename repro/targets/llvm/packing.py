@@ -40,8 +40,8 @@ class Packing(Block):
         return pack(start, size, finite)
 
     def blank_columns(self) -> None:
-        """Zeros in the vectors of the last tile that no column comes to: tiles multiply all that they have, and what is
-        in memory may be subnormal, with which some processors take as long for a product as for a hundred others."""
+        """Zeros in the vectors of the last tile that no column comes to, which it multiplies nevertheless (docs/cpu.md,
+        Lanes that hold nothing)."""
         f, shape, width = self.f, self.shape, self.shape.width
         extent, per_tile = self.contraction.extents[2], shape.columns_per_tile
         rests = {min(extent, self.tile.block_n) % per_tile, extent % self.tile.block_n % per_tile} - {0}
