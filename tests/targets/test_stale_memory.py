@@ -85,6 +85,7 @@ def check(m: Layers, family: Callable[[Layers], str], walks: bool, noted: Callab
         schedule = (lambda kernel, runner=runner: walk(m, runner, kernel)) if walks else runner.code.schedule
         executable = runner.open(code(runner, shaped, schedule), parameters, 1)
         assert isinstance(executable, CpuExecutable)
+        assert executable._inline, "the processor is asked on the thread that runs the code"
         wanted = run(executable, inputs, np.float32(1.0))
         expected = noted() & NOTED
         assert run(executable, inputs, SUBNORMAL) == wanted

@@ -69,13 +69,6 @@ class Block:
         address, kind = self.address(area, offset), vector(element(self.dtype), width)
         return self.f.let(f"load {kind}, ptr {address}, align {self.dtype.bytes}", self.dtype, width)
 
-    def read_totals(self, offset: Val, width: int, mask: Val | None) -> Val:
-        """A vector of totals; lanes that hold none are zero, not what was in memory before (docs/cpu.md, Lanes that
-        hold nothing)."""
-        if mask is None:
-            return self.read(self.totals, offset, width)
-        return self.body.masked("load", "ptr", self.address(self.totals, offset), mask, self.dtype)
-
     def write(self, area: str, offset: Val, value: Val) -> None:
         self.f.line(f"store {value.typed}, ptr {self.address(area, offset)}, align {self.dtype.bytes}")
 

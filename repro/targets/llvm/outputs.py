@@ -117,7 +117,7 @@ class Outputs(Chains):
             columns, start = self.contraction.columns, f.add(self.column0, at)
             aligned = width == self.shape.width or self.tile.block_n % width == 0
             lanes = self.body.lane_scope(at_row, columns, start, width, mask, aligned)
-            self._output(lanes, self.read_totals(f.add(line, at), width, mask))
+            self._output(lanes, self.read(self.totals, f.add(line, at), width))
 
         return output
 

@@ -336,7 +336,7 @@ class PixelItem(PixelWindow):
                 if not shape.whole_vectors:
                     lanes = f.lanes(shape.width)
                     mask = scalars.compare(f, "lt", lanes, f.splat(integer(self.found.length), shape.width))
-                total = self.read_totals(f.add(of_line, at), shape.width, mask)
+                total = self.read(self.totals, f.add(of_line, at), shape.width)
                 self._vector_of(inner, self.least(at, last), mask, column, total)
                 return ()
 
@@ -345,6 +345,13 @@ class PixelItem(PixelWindow):
 
         f.loop(integer(0), integer(shape.lines_per_unit), 1, (), line)
 
+    def _totals_there(self, at: Val, mask: Val | None) -> Val:
+        """A vector of totals; behind the last one zeros, not what was in memory before (docs/cpu.md, Lanes that hold
+        nothing)."""
+        if mask is None:
+            return self.read(self.totals, at, self.shape.width)
+        return self.body.masked("load", "ptr", self.address(self.totals, at), mask, self.dtype)
+
     def _finish_compact(self, scope: Scope, column: Val, begin: Val) -> None:
         f, axes, columns = self.f, self.window.rows, self.contraction.columns
         places = dict(zip(columns, self.body.split(column, columns), strict=True))
@@ -352,7 +359,7 @@ class PixelItem(PixelWindow):
 
         def chunk(at: Val, mask: Val | None, ok: Val) -> Val:
             lanes = self.body.lane_scope(inner, axes, at, self.shape.width, mask, aligned=True)
-            self._output(lanes, self.read_totals(f.add(begin, at), self.shape.width, mask))
+            self._output(lanes, self._totals_there(f.add(begin, at), mask))
             return ok
 
         self.chunks(integer(self.window.rows_per_unit), self.shape.width, Val("true", BOOL), chunk)

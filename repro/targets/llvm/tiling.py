@@ -26,7 +26,8 @@ PAGE_ROWS = 192
 
 COPYING_ROWS = 8
 """Rows of a tile from which on the first one that reads a line's terms waits for few of them: they come while as many
-rows are multiplied. Tiles of fewer rows ask for terms of their own, and columns are copied before (packing.py)."""
+rows are multiplied, but for scattered ones. Tiles of fewer rows ask for terms of their own, and columns are copied
+before (packing.py)."""
 
 SHORT_RUN, SCATTERED = 128, 2048
 """Bytes of a tile's columns in a term, and from one term to the next. Runs as short, as far apart, are one or two of a
