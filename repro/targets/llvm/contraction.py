@@ -51,14 +51,14 @@ class Item(Outputs):
         shape, f = self.shape, self.f
         self.body.hoist([*self.reduce.children, *self.values], self.scope)
         terms = self.contraction.extents[3]
-        packed = shape.direct or shape.made or shape.copies_columns
-        if not packed:
+        beforehand = not (shape.direct or shape.made or shape.copies_columns)
+        if beforehand:
             self.blank_columns()
 
         def panel(number: Val, state: list[Val]) -> Sequence[Val]:
             start = f.scaled(number, shape.panel)
             size = self.remaining(start, shape.panel, terms)
-            found = state[0] if packed else self.pack_columns(start, size, state[0])
+            found = self.pack_columns(start, size, state[0]) if beforehand else state[0]
             return [self.tiles(number, start, size, found)]
 
         return f.loop(integer(0), integer(shape.panels), 1, [Val("true", BOOL)], panel)[0]

@@ -30,10 +30,10 @@ rows are multiplied, but for scattered ones. Tiles of fewer rows ask for terms o
 before (packing.py)."""
 
 SHORT_RUN, SCATTERED = 128, 2048
-"""Bytes of a tile's columns in a term, and from one term to the next. Runs as short, as far apart, are one or two of a
-page: the hardware does not fetch ahead then, the first tile gets each line at its latency, and the next tile's, which
-it asks for, crowd into few sets of the caches. So columns that lie so are copied before, each term's from end to
-end."""
+"""Bytes of a tile's columns in a term up to which the hardware does not fetch ahead by itself, and bytes from one term
+to the next from which on such runs are one or two of a page. The first tile would get each line at its latency, and the
+next tile's, which it asks for, crowd into few sets of the caches. So columns that lie so are copied before, each term's
+from end to end."""
 
 
 @dataclass(frozen=True)
