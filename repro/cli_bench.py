@@ -30,6 +30,23 @@ def _bench_parser(commands: Any) -> None:
     made.add_argument(
         "--seconds", type=count, default=60, metavar="N", help="fewer rounds where they would take longer"
     )
+    made.add_argument(
+        "--processes",
+        type=count,
+        default=1,
+        metavar="N",
+        help="measure in so many, one after the other: memory lies elsewhere in each",
+    )
+    made.add_argument(
+        "--copies",
+        type=count,
+        default=1,
+        metavar="N",
+        help="give so many copies of the inputs in turn: caches forget them",
+    )
+    made.add_argument(
+        "--other", type=Path, metavar="FOLDER", help="measure what another version of repro, in this folder, builds too"
+    )
     made.add_argument("--no-memory", action="store_true", help="leave out peak memory, which takes a process a side")
     made.add_argument("--kernels", action="store_true", help="the time of each kernel too")
     made.add_argument("--tuning", type=Path, metavar="FILE", help="build with the schedules that repro tune found")
@@ -57,16 +74,19 @@ def bench(options: argparse.Namespace) -> int:
         sides=options.sides,
         rounds=options.rounds,
         seconds=float(options.seconds),
+        processes=options.processes,
+        copies=options.copies,
         memory=not options.no_memory,
         kernels=options.kernels or options.roofline is not None,
         tuning=options.tuning,
+        other=options.other,
     )
     with DelayedProgress(tables.console(stderr=True)) as progress:
         found = suite.run(plan, progress)
     title = (
         "medians; share of the fma peak or of memory's; ratios with 95 % intervals; MiB of repro / torch / onnxruntime"
     )
-    out.print(tables.table(title, report.COLUMNS, report.rows(found), right=range(2, 11)))
+    out.print(tables.table(title, report.columns(found), report.rows(found), right=range(2, 12)))
     for each in found.measurements if options.kernels else ():
         heading = f"{each.workload}, {each.mode}, {each.threads} threads"
         out.print(tables.table(heading, report.KERNEL_COLUMNS, report.kernel_rows(found, each), right=range(1, 8)))

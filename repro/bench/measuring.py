@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.bench.sides import SIDES, Job, Run, UnavailableError
+from repro.bench.sides import OTHER, SIDES, Job, Run, Side, UnavailableError
 
 SAMPLE_SECONDS = 0.05
 """A sample is as many runs as take about this long, so that a clock's and a caller's cost vanish in it."""
@@ -28,7 +28,8 @@ share of the machine's peak."""
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a run, one for each round; or the reason why the side did not run."""
+    """Seconds a run, one for each round or, where there are several, each process; or the reason why the side did not
+    run."""
 
     side: str
     samples: tuple[float, ...] = ()
@@ -77,7 +78,7 @@ def rounds(job: Job, sides: Sequence[str], count: int, seconds: float, floor: Ca
     reasons: dict[str, str] = {}
     for name in sides:
         try:
-            opened[name] = _warm(SIDES[name].open(job))
+            opened[name] = _warm(_side(name).open(job))
         except UnavailableError as error:
             reasons[name] = str(error)
     started = time.perf_counter()
@@ -96,6 +97,10 @@ def rounds(job: Job, sides: Sequence[str], count: int, seconds: float, floor: Ca
         for name in sides
     ]
     return [*timings, Timing(MACHINE, tuple(floors))]
+
+
+def _side(name: str) -> Side:
+    return OTHER if name == OTHER.name else SIDES[name]
 
 
 def _warm(run: Run) -> _Open:
@@ -145,7 +150,7 @@ def peak_resident() -> int:
 def memory(job: Job, side: str) -> Mapping[str, int]:
     """The greatest resident size over three runs, less what was resident when the side was open. For a process of its
     own: the greatest is the process's."""
-    run = SIDES[side].open(job)
+    run = _side(side).open(job)
     before = resident()
     for _ in range(3):
         run()

@@ -9,6 +9,7 @@ from typing import Any
 from repro.bench.kernels import KernelTime
 from repro.bench.measuring import Timing
 from repro.bench.peaks import Peaks
+from repro.bench.sides import OTHER
 from repro.bench.suite import Benchmark, Measurement
 from repro.errors import EXIT_USAGE, ReproError
 
@@ -26,12 +27,23 @@ COLUMNS = (
     "memory",
     "build",
 )
+_OTHER_COLUMN = "other / repro"
 KERNEL_COLUMNS = ("kernel", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of memory")
+
+
+def columns(benchmark: Benchmark) -> tuple[str, ...]:
+    """Those of `rows`; the last is there where another version was measured."""
+    return (*COLUMNS, _OTHER_COLUMN) if _with_other(benchmark) else COLUMNS
+
+
+def _with_other(benchmark: Benchmark) -> bool:
+    return any(OTHER.name in each.ratios for each in benchmark.measurements)
 
 
 def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
     """One for each measurement: milliseconds by medians, share of the machine's peak, ratios with 95 % intervals, MiB,
     seconds of the build."""
+    with_other = _with_other(benchmark)
     for each in benchmark.measurements:
         compiled = each.timing("torch.compile")
         torch = "torch" if compiled is None or _faster(each, "torch", compiled) else "torch.compile"
@@ -39,6 +51,7 @@ def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
             each.workload, each.mode, str(each.threads), _time(each, "repro"), share_text(each),
             _time(each, "torch"), _time(each, "torch.compile"), ratio_text(each, torch),
             _time(each, "onnxruntime"), ratio_text(each, "onnxruntime"), _memory(each), f"{each.build_seconds:.1f} s",
+            *([ratio_text(each, OTHER.name)] if with_other else []),
         )  # fmt: skip
 
 

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,12 +24,14 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One measurement: a workload in one mode on a number of threads, with its model and artifact in a folder."""
+    """One measurement: a workload in one mode on a number of threads, with its model and artifact in a folder. Its runs
+    are given `copies` of the inputs in turn: of one, caches may still hold what the run before has read."""
 
     workload: Workload
     mode: str
     threads: int
     folder: Path
+    copies: int = 1
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -36,6 +39,10 @@ class Job:
         if self.mode == STEP and self.workload.labels is not None:
             found["labels"] = self.workload.labels()
         return found
+
+    def turns(self) -> Iterator[dict[str, Array]]:
+        """The inputs of each run, without an end."""
+        return cycle([self.inputs for _ in range(self.copies)])
 
     @property
     def entry(self) -> str:
@@ -45,23 +52,30 @@ class Job:
 
 Run = Callable[[], Array]
 """One run; the loss of a step, or the first output."""
+Forward = Callable[[Mapping[str, Any]], Any]
+"""PyTorch's forward pass of inputs."""
 
 
 class Side(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def open(self, job: Job) -> Run:
         """Raises UnavailableError, as the first run may."""
         ...
 
 
+@dataclass(frozen=True)
 class Repro:
-    name = "repro"
+    """An artifact in the job's folder."""
+
+    name: str = "repro"
+    folder: str = "artifact"
 
     def open(self, job: Job) -> Run:
-        session = repro.load(job.folder / "artifact").session(job.entry, threads=job.threads)
-        inputs, first = job.inputs, session.entry.outputs[0].name
-        return lambda: session.run(inputs)[first]
+        session = repro.load(job.folder / self.folder).session(job.entry, threads=job.threads)
+        turns, first = job.turns(), session.entry.outputs[0].name
+        return lambda: session.run(next(turns))[first]
 
 
 class OnnxRuntime:
@@ -78,8 +92,8 @@ class OnnxRuntime:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         session = ort.InferenceSession(str(job.folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
-        inputs = job.inputs
-        return lambda: session.run(None, inputs)[0]
+        turns = job.turns()
+        return lambda: session.run(None, next(turns))[0]
 
 
 class Torch:
@@ -97,13 +111,13 @@ class Torch:
             raise UnavailableError("it has no such operators")
         torch.set_num_threads(job.threads)
         parameters = _parameters(torch, job)
-        inputs = {name: torch.from_numpy(np.array(array)) for name, array in job.inputs.items()}
-        forward = self.compiled(torch, lambda: model(parameters, inputs, job.mode))
+        turns = cycle([_tensors(torch, job.inputs) for _ in range(job.copies)])
+        forward = self.compiled(torch, lambda inputs: model(parameters, inputs, job.mode))
         if job.mode != STEP or job.workload.own_step:
-            return lambda: _without_gradients(torch, forward)
-        return _training(torch, job, parameters, inputs["labels"], forward)
+            return lambda: _without_gradients(torch, forward, next(turns))
+        return _training(torch, job, parameters, forward, turns)
 
-    def compiled(self, torch: Any, forward: Callable[[], Any]) -> Callable[[], Any]:
+    def compiled(self, torch: Any, forward: Forward) -> Forward:
         return forward
 
 
@@ -124,13 +138,17 @@ class TorchCompile(Torch):
 
         return first_compiling
 
-    def compiled(self, torch: Any, forward: Callable[[], Any]) -> Callable[[], Any]:
+    def compiled(self, torch: Any, forward: Forward) -> Forward:
         return torch.compile(forward)
+
+
+def _tensors(torch: Any, arrays: Mapping[str, Array]) -> dict[str, Any]:
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
 def _parameters(torch: Any, job: Job) -> Mapping[str, Any]:
     network, _ = job.workload.network(job.mode)
-    made = {name: torch.from_numpy(np.array(array)) for name, array in network.weights.items()}
+    made = _tensors(torch, network.weights)
     for name, tensor in made.items():
         frozen = name.rpartition(".")[2] in job.workload.buffers
         if job.mode == STEP and tensor.is_floating_point() and tensor.dim() and not frozen:
@@ -138,12 +156,14 @@ def _parameters(torch: Any, job: Job) -> Mapping[str, Any]:
     return made
 
 
-def _without_gradients(torch: Any, forward: Callable[[], Any]) -> Array:
+def _without_gradients(torch: Any, forward: Forward, inputs: Mapping[str, Any]) -> Array:
     with torch.no_grad():
-        return forward().detach().numpy()
+        return forward(inputs).detach().numpy()
 
 
-def _training(torch: Any, job: Job, parameters: Mapping[str, Any], labels: Any, forward: Callable[[], Any]) -> Run:
+def _training(
+    torch: Any, job: Job, parameters: Mapping[str, Any], forward: Forward, turns: Iterator[Mapping[str, Any]]
+) -> Run:
     trained = [tensor for tensor in parameters.values() if tensor.requires_grad]
     rate = job.workload.training["learning_rate"]
     if job.workload.training["optimizer"] == "adamw":
@@ -153,7 +173,8 @@ def _training(torch: Any, job: Job, parameters: Mapping[str, Any], labels: Any, 
 
     def step() -> Array:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(forward(), labels)
+        inputs = next(turns)
+        loss = torch.nn.functional.cross_entropy(forward(inputs), inputs["labels"])
         loss.backward()
         optimizer.step()
         return loss.detach().numpy()
@@ -161,4 +182,6 @@ def _training(torch: Any, job: Job, parameters: Mapping[str, Any], labels: Any, 
     return step
 
 
+OTHER = Repro("other", "other")
+"""The artifact that another version of this package has built; it is run by this one."""
 SIDES: dict[str, Side] = {side.name: side for side in (Repro(), Torch(), TorchCompile(), OnnxRuntime())}

@@ -9,11 +9,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import repro
 from repro.audit.environment import host
@@ -21,7 +23,7 @@ from repro.bench import peaks
 from repro.bench.kernels import KernelTime
 from repro.bench.measuring import MACHINE, Ratio, Timing, ratio
 from repro.bench.peaks import Peaks
-from repro.bench.sides import SIDES, Job
+from repro.bench.sides import OTHER, SIDES, Job
 from repro.bench.workloads import STEP, WORKLOADS
 from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.work import program_byte_products, program_bytes, program_multiply_adds
@@ -33,8 +35,10 @@ AGREEMENT = 1e-2
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure. `seconds` is the most that the rounds of one measurement may take, `memory` asks for peak
-    memory too, `kernels` for the time of each kernel; `tuning` is a file that our builds take."""
+    """What to measure. `seconds` is the most that the rounds of one process may take; of several `processes` a
+    measurement, each gives one sample, the median of its rounds. `copies` of the inputs are given in turn. `memory`
+    asks for peak memory too, `kernels` for the time of each kernel; `tuning` is a file that our builds take. `other` is
+    a folder with another version of this package: what it builds runs in turn with ours."""
 
     workloads: tuple[str, ...] = tuple(WORKLOADS)
     modes: tuple[str, ...] = ("forward", "step")
@@ -42,9 +46,12 @@ class Plan:
     sides: tuple[str, ...] = ("repro", "torch", "torch.compile", "onnxruntime")
     rounds: int = 15
     seconds: float = 60.0
+    processes: int = 1
+    copies: int = 1
     memory: bool = True
     kernels: bool = False
     tuning: Path | None = None
+    other: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Measurement:
     """One row. `ratios` are by peer: its time over ours; `share` is what the machine's own loops, those of `bound`,
     take over ours (records of earlier versions name none: an fma loop for whatever contracts). Of one run: `flops`, the
     floating point operations of its contractions (two a multiply-add, those of padding among them); bytes `read` and
-    `written`, what it is given and what it makes once each."""
+    `written`, what it is given and what it makes once each. `processes` and `copies` are as in the plan."""
 
     workload: str
     mode: str
@@ -69,6 +76,8 @@ class Measurement:
     kernels: tuple[KernelTime, ...] = ()
     bound: str = ""
     products: int = 0
+    processes: int = 1
+    copies: int = 1
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Measurement:
@@ -121,13 +130,21 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
     jobs = [(WORKLOADS[name], mode) for name in plan.workloads for mode in WORKLOADS[name].modes if mode in plan.modes]
     if not jobs:
         raise ReproError("there is nothing to measure", found=", ".join(plan.modes), expected="forward, step")
+    if plan.other is not None and not (plan.other / "repro" / "__init__.py").is_file():
+        where = "a checkout, or a folder that pip install --target wrote"
+        raise ReproError("another version of repro is not there", found=str(plan.other), expected=where)
+    sides = plan.sides if plan.other is None else (*plan.sides, OTHER.name)
     found: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="repro-bench-") as name:
         for number, (workload, mode) in enumerate(jobs):
             progress("measure", number, len(jobs))
-            job = Job(workload, mode, 1, Path(name))
+            job = Job(workload, mode, 1, Path(name), plan.copies)
             built = _build(job, plan.tuning)
-            found += [_measured(Job(workload, mode, threads, job.folder), plan, built) for threads in plan.threads]
+            if plan.other is not None:
+                _build_other(job, plan.other)
+            found += [
+                _measured(replace(job, threads=threads), replace(plan, sides=sides), built) for threads in plan.threads
+            ]
     machine = peaks.this_machine()
     return Benchmark(tuple(peaks.measure(machine, threads) for threads in plan.threads), tuple(found))
 
@@ -173,11 +190,39 @@ def _build(job: Job, tuning: Path | None) -> _Built:
     return _Built(seconds, 2 * program_multiply_adds(program), program_byte_products(program), *program_bytes(program))
 
 
+_BUILD = """
+import json, sys
+import numpy, repro
+words = json.loads(sys.argv[1])
+inputs = None if words["inputs"] is None else dict(numpy.load(words["inputs"]))
+repro.build(words["model"], words["out"], targets=words["target"], inputs=inputs, force=True, **words["training"])
+"""
+
+
+def _build_other(job: Job, package: Path) -> None:
+    """What `_build` does, by the package in another folder. Raises ReproError where it cannot."""
+    training = job.mode == STEP
+    inputs = None if training else str(job.folder / "inputs.npz")
+    if inputs is not None:
+        np.savez(inputs, allow_pickle=False, **job.inputs)
+    words = {
+        "model": str(job.folder / "model.onnx"),
+        "out": str(job.folder / OTHER.folder),
+        "target": peaks.this_machine().name,
+        "inputs": inputs,
+        "training": dict(job.workload.training) if training else {},
+    }
+    place = {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1", "REPRO_CACHE": "off"}
+    what = f"building '{job.workload.name}' by the package in {package} failed"
+    _child(["-c", _BUILD, json.dumps(words)], place, what)
+
+
 def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     base = {"workload": job.workload.name, "mode": job.mode, "threads": job.threads, "folder": str(job.folder)}
+    base |= {"copies": job.copies}
     wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds, "work": astuple(built.work)}
-    answer = _process({**base, "task": "rounds", **wanted})
-    timings = tuple(Timing.of(each) for each in answer["timings"])
+    answers = [_process({**base, "task": "rounds", **wanted}) for _ in range(plan.processes)]
+    timings = joined([[Timing.of(each) for each in answer["timings"]] for answer in answers])
     by_name = {each.side: each for each in timings}
     ours = by_name.get("repro")
     ratios = {} if ours is None else {
@@ -194,8 +239,20 @@ def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     return Measurement(
         job.workload.name, job.mode, job.threads, timings, ratios, built.seconds, built.flops,
         built.read, built.written, share, memory, profile.get("waiting", 0.0), kernels,
-        built.work.bound, built.products,
+        built.work.bound, built.products, plan.processes, plan.copies,
     )  # fmt: skip
+
+
+def joined(processes: Sequence[Sequence[Timing]]) -> tuple[Timing, ...]:
+    """The timings of several processes as one of each side: a process's median is a sample, because where its memory
+    happens to lie is the same in all of its rounds. A side that one of them could not run has the reason alone."""
+    if len(processes) == 1:
+        return tuple(processes[0])
+    return tuple(
+        next((each for each in of_side if each.reason), None)
+        or replace(of_side[0], samples=tuple(each.seconds for each in of_side))
+        for of_side in zip(*processes, strict=True)
+    )
 
 
 def _check(job: Job, timings: Sequence[Timing]) -> None:
@@ -219,11 +276,17 @@ def agree(ours: Sequence[float], theirs: Sequence[float]) -> bool:
 
 def _process(request: dict[str, Any]) -> dict[str, Any]:
     """Run one task in a process of its own; its answer."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(request["threads"]), "MKL_NUM_THREADS": str(request["threads"])}
-    command = [sys.executable, "-m", "repro.bench.task", json.dumps(request)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    threads = {"OMP_NUM_THREADS": str(request["threads"]), "MKL_NUM_THREADS": str(request["threads"])}
+    what = f"measuring '{request['workload']}' failed at its {request['task']}"
+    said = _child(["-m", "repro.bench.task", json.dumps(request)], threads, what)
+    return json.loads(said.splitlines()[-1])
+
+
+def _child(words: Sequence[str], environment: Mapping[str, str], what: str) -> str:
+    """The output of a Python process. Raises ReproError, which says `what`, where it fails."""
+    command = [sys.executable, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        what = f"measuring '{request['workload']}' failed"
-        raise ReproError(what, found=f"{request['task']}: {last}", exit_code=EXIT_INCOMPLETE)
-    return json.loads(done.stdout.splitlines()[-1])
+        raise ReproError(what, found=last, exit_code=EXIT_INCOMPLETE)
+    return done.stdout

@@ -34,7 +34,8 @@ TASKS = {"rounds": rounds, "memory": memory, "kernels": kernels}
 
 
 def main(request: Mapping[str, Any]) -> None:
-    job = Job(WORKLOADS[request["workload"]], request["mode"], request["threads"], Path(request["folder"]))
+    words = (request["mode"], request["threads"], Path(request["folder"]), request["copies"])
+    job = Job(WORKLOADS[request["workload"]], *words)
     measuring.same_processors(job.threads)
     sys.stdout.write(json.dumps(TASKS[request["task"]](job, request)) + "\n")
 

@@ -124,6 +124,25 @@ def test_ratios_are_of_medians_with_intervals_that_hold_them():
     assert measuring.ratio(theirs, ours) == found, "resampling is seeded"
 
 
+def test_a_process_is_one_sample():
+    """Its rounds are not independent: memory lies where it lies in all of them."""
+    first = [Timing("repro", (1.0, 9.0, 2.0), result=(5.0,)), Timing("torch", (3.0,))]
+    second = [Timing("repro", (4.0,), result=(5.0,)), Timing("torch", reason="it ended")]
+    assert suite.joined([first]) == tuple(first)
+    assert suite.joined([first, second]) == (
+        Timing("repro", (2.0, 4.0), result=(5.0,)),
+        Timing("torch", reason="it ended"),
+    )
+
+
+def test_runs_are_given_copies_in_turn():
+    turns = Job(WORKLOADS["dot/256"], "forward", 1, Path(), copies=2).turns()
+    first, second, third = (next(turns)["a"] for _ in range(3))
+    assert first is third
+    assert not np.shares_memory(first, second)
+    assert first.tobytes() == second.tobytes()
+
+
 def test_sides_that_compute_something_else_are_told_apart():
     assert agree((1.0, -2.0), (1.001, -2.001))
     assert not agree((1.0, -2.0), (1.0, -2.1))
@@ -162,8 +181,34 @@ def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.Cap
     assert max(row["memory"].values()) > 0, "what we take for this one may be memory that was there"
 
 
+def test_what_another_version_builds_runs_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Here the other one is this one in another folder, and says that it was asked."""
+    package, ours = tmp_path / "earlier" / "repro", Path(repro.__file__)
+    package.mkdir(parents=True)
+    asked = f"open({str(tmp_path / 'asked')!r}, 'w').close()"
+    (package / "__init__.py").write_text(f"{ours.read_text()}\n{asked}\n__path__.append({str(ours.parent)!r})\n")
+    out = tmp_path / "b.json"
+    words = "bench dot/256 --threads 1 --rounds 1 --sides repro --no-memory --processes 2 --copies 2 --other"
+    assert main([*words.split(), str(package.parent), "--json", str(out)]) == 0
+    assert "other / repro" in capsys.readouterr().out
+    assert (tmp_path / "asked").exists()
+    (row,) = json.loads(out.read_text())["measurements"]
+    assert [(each["side"], len(each["samples"])) for each in row["timings"]] == [
+        ("repro", 2),
+        ("other", 2),
+        ("machine", 2),
+    ]
+    assert (row["processes"], row["copies"]) == (2, 2)
+
+
 @pytest.mark.parametrize(
-    "words", [["bench", "nothing"], ["bench", "dot/256", "--mode", "step"], ["bench", "dot/256", "--sides", "theano"]]
+    "words",
+    [
+        ["bench", "nothing"],
+        ["bench", "dot/256", "--mode", "step"],
+        ["bench", "dot/256", "--sides", "theano"],
+        ["bench", "dot/256", "--other", "docs"],
+    ],
 )
 def test_wrong_words_are_explained(words, capsys: pytest.CaptureFixture[str]):
     assert main(words) == 2
