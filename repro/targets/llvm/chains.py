@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from repro.ir.contraction import TERMS_TURNED
 from repro.ir.expressions import Load
 from repro.ir.types import I64
+from repro.machines.machine import BUSY
 from repro.targets.llvm import scalars
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.packing import Packing, turned
@@ -96,7 +98,8 @@ class Chains(Packing):
         return f.either(first, lambda: by_columns(found), lambda: by_columns(packed))
 
     def _panel_sums(self, a: Side, b: Side, rows: int, size: Val, ask: Asking | None) -> list[Val]:
-        f, unroll = self.f, self.tile.unroll
+        f, unroll, line = self.f, self.tile.unroll, max(1, LINE_BYTES // self.dtype.bytes)
+        step = line if self._asks_for_rows else unroll
 
         def turn(count: int) -> Callable[[Val, list[Val]], Sequence[Val]]:
             def terms(at: Val, acc: list[Val]) -> Sequence[Val]:
@@ -107,6 +110,17 @@ class Chains(Packing):
             return terms
 
         def part(begin: Val, end: Val, acc: list[Val]) -> list[Val]:
+            if not self._asks_for_rows:
+                return turns(begin, end, acc)
+
+            def of_line(at: Val, acc: list[Val]) -> Sequence[Val]:
+                for row in range(rows):
+                    self._ask_line(a.first, f.add(at, integer(row * a.apart + line)))
+                return turns(at, self.least(f.add(at, integer(line)), end), acc)
+
+            return f.loop(begin, end, line, acc, of_line)
+
+        def turns(begin: Val, end: Val, acc: list[Val]) -> list[Val]:
             whole = f.scaled(self.quotient(end, unroll), unroll)
             acc = f.loop(begin, whole, unroll, acc, turn(unroll))
             return f.loop(scalars.greatest(f, begin, whole), end, 1, acc, turn(1)) if unroll > 1 else acc
@@ -114,7 +128,7 @@ class Chains(Packing):
         zeros = [scalars.constant(f, self.dtype, 0, self.shape.width)] * (rows * self.tile.vectors)
         if ask is None:
             return part(integer(0), size, zeros)
-        share = -(-self.shape.panel // (rows * unroll)) * unroll
+        share = -(-self.shape.panel // (rows * step)) * step
 
         def of_row(number: Val, acc: list[Val]) -> Sequence[Val]:
             ask(number)
@@ -122,6 +136,14 @@ class Chains(Packing):
             return part(begin, self.least(f.add(begin, integer(share)), size), acc)
 
         return f.loop(integer(0), integer(rows), 1, zeros, of_row)
+
+    @cached_property
+    def _asks_for_rows(self) -> bool:
+        """Whether a tile asks for the line that follows in each of its rows: of those that are read in place, and that
+        no tile before has asked for. Not where a term has few products, beside which it takes longer (of 12, on an
+        Intel, 1.00 to 1.04 of the time)."""
+        products = self.tile.rows * self.tile.vectors
+        return self.shape.rows_direct is not None and not self.rows_come_before and products >= 2 * BUSY
 
     def _made(self, a: Side, column: Val, rows: int, start: Val, size: Val, then: Using) -> Sequence[Val]:
         """The same where the columns' terms are made in registers; those behind the last column are never used."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import product
 
 from passes.vectors import MOST_APART
@@ -84,11 +85,8 @@ class Packing(Block):
     def fetch_rows(self, first: Val, part: Val, parts: int, start: Val, size: Val) -> None:
         """Ask for a part of what a tile's rows will be packed from, or read in place: it comes while other tiles are
         computed."""
-        f, (rows, terms) = self.f, (self.contraction.rows, self.reduce.axes)
-        loads = [e for e in topological([self.contraction.terms[0]]) if isinstance(e, Load)]
-        loads = [load for load in loads if load.free & frozenset(rows) and load.free & frozenset(terms)]
-        direct = self.shape.rows_direct is not None
-        if not loads or self.shape.rows_beside or (direct and not self._worth_asking(loads)):
+        f, loads, direct = self.f, self._loads_of_rows(), self.shape.rows_direct is not None
+        if not loads or self.shape.rows_beside or (direct and not self.rows_come_before):
             return
         line = max(1, LINE_BYTES // self.dtype.bytes)
         share = -(-self.shape.panel // (parts * line)) * line
@@ -109,12 +107,18 @@ class Packing(Block):
 
         f.loop(integer(0), integer(self.tile.rows), 1, (), of_row)
 
-    def _worth_asking(self, loads: Sequence[Load]) -> bool:
-        """Whether rows that are read in place come from beyond the second-level cache, and the nearest one has room for
-        a tile's and those of the next: not in few of its sets."""
+    def _loads_of_rows(self) -> list[Load]:
+        rows, terms = frozenset(self.contraction.rows), frozenset(self.reduce.axes)
+        loads = [e for e in topological([self.contraction.terms[0]]) if isinstance(e, Load)]
+        return [load for load in loads if load.free & rows and load.free & terms]
+
+    @cached_property
+    def rows_come_before(self) -> bool:
+        """Whether rows that are read in place are asked for while the tiles before are computed: from beyond the
+        second-level cache, if the nearest one has room for a tile's and those of the next: not in few of its sets."""
         machine, apart = self.body.machine, (self.shape.rows_direct or 0) * self.dtype.bytes
         room = 2 * self.tile.rows * self.shape.panel * self.dtype.bytes <= machine.l1_bytes
-        return self._far(loads) and room and apart % machine.l1_set_bytes != 0
+        return self._far(self._loads_of_rows()) and room and apart % machine.l1_set_bytes != 0
 
     def _far(self, loads: Sequence[Load]) -> bool:
         """Whether something that is read may come from beyond the second-level cache."""
