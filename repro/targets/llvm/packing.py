@@ -88,7 +88,7 @@ class Packing(Block):
         f, loads, direct = self.f, self._loads_of_rows(), self.shape.rows_direct is not None
         if not loads or self.shape.rows_beside or (direct and not self.rows_come_before):
             return
-        line = max(1, LINE_BYTES // self.dtype.bytes)
+        line = self.line_elements
         share = -(-self.shape.panel // (parts * line)) * line
         begin = f.scaled(part, share)
         end = self.least(f.add(begin, integer(share)), size)
@@ -106,6 +106,11 @@ class Packing(Block):
             return ()
 
         f.loop(integer(0), integer(self.tile.rows), 1, (), of_row)
+
+    @property
+    def line_elements(self) -> int:
+        """Elements of a cache line."""
+        return max(1, LINE_BYTES // self.dtype.bytes)
 
     def _loads_of_rows(self) -> list[Load]:
         rows, terms = frozenset(self.contraction.rows), frozenset(self.reduce.axes)
