@@ -24,6 +24,10 @@ PAGE_ROWS = 192
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
 
 
+FORGOTTEN = 512
+"""Terms in a panel from which on lines that a tile reads of scattered rows, one or two of each term, are gone from the
+nearest cache when the next tile takes its own part of them."""
+
 COPYING_ROWS = 8
 """Rows of a tile from which on the first one that reads a line's terms waits for few of them: they come while as many
 rows are multiplied, but for scattered ones. Tiles of fewer rows ask for terms of their own, and columns are copied
@@ -107,10 +111,12 @@ class Shape:
     @cached_property
     def rows_in_memory(self) -> int:
         """Elements between the rows' terms where those of a term lie side by side, so that the first tile that reads
-        them may pack them; 0 where they do not."""
+        them may pack them; 0 where they do not, or are packed before."""
         if self.window is not None or self.made or not self.rows_beside:
             return 0
-        return self.contraction.rows_side_by_side or 0
+        apart = self.contraction.rows_side_by_side or 0
+        many = self.panel >= FORGOTTEN and self.tile.vectors > 1
+        return 0 if many and self._scattered(self.tile.rows, apart) else apart
 
     @cached_property
     def columns_in_memory(self) -> int:
@@ -125,10 +131,13 @@ class Shape:
     @property
     def copies_columns(self) -> bool:
         """Whether columns are packed by the first row of tiles that reads them."""
-        size = self.contraction.reduce.dtype.bytes
-        scattered = self.columns_per_tile * size <= SHORT_RUN and self.columns_in_memory * size >= SCATTERED
         packs = self.window is None and self.tile.packs and self.columns_in_memory > 0
-        return packs and self.many_rows and not scattered
+        return packs and self.many_rows and not self._scattered(self.columns_per_tile, self.columns_in_memory)
+
+    def _scattered(self, run: int, apart: int) -> bool:
+        """Whether a tile takes short runs of terms that lie far from one another, in elements."""
+        size = self.contraction.reduce.dtype.bytes
+        return run * size <= SHORT_RUN and apart * size >= SCATTERED
 
     @property
     def last_block(self) -> int:
