@@ -250,6 +250,23 @@ def test_terms_that_the_first_tiles_copy(
 
 
 @MACHINES
+@pytest.mark.parametrize(("m", "n", "k"), [(530, 40, 600), (1027, 64, 512)])
+@pytest.mark.parametrize("vectors", [1, 2])
+def test_scattered_rows_are_packed_before(machine, m: int, n: int, k: int, vectors: int) -> None:
+    """Rows whose terms lie 2 KB or more apart, of many terms; a part of the last tile, several blocks and panels. One
+    vector of columns takes them from where they lie."""
+    kernel = matmul(m, n, k, left=True)
+    for block_m, block_n in ((m, n), (280, 32)):
+        chosen = Schedule(None, 16, 1, ContractionTile(14, vectors, block_m, block_n))
+        shape = shape_of(kernel, chosen)
+        assert shape.rows_beside
+        assert (shape.rows_in_memory == 0) == (vectors > 1)
+        check(kernel, machine, chosen)
+    assert shape_of(matmul(m, n, 511, left=True), chosen).rows_in_memory
+    assert shape_of(matmul(510, n, k, left=True), chosen).rows_in_memory
+
+
+@MACHINES
 @pytest.mark.parametrize(("height", "across", "block_n"), [(12, 24, 288), (9, 16, 144), (11, 20, 96), (3, 8, 24)])
 @pytest.mark.parametrize("taps", [1, 2])
 def test_columns_along_two_axes(machine, height: int, across: int, block_n: int, taps: int) -> None:
