@@ -86,6 +86,7 @@ SKINNY = (
     _dot("flat", 64, 4096, 512),
     _dot("long", 64, 64, 16384),
     _weight_gradient(384, 1536, 2048),
+    _weight_gradient(1024, 256, 2048),
     _weight_gradient(784, 1024, 256),
     _weight_gradient(96, 384, 2048),
 )
