@@ -18,6 +18,7 @@ from repro.ir.types import F32, F64, Array, DType
 from repro.machines import X86_64_V4
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
+from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.tiling import shape_of
 from tests.targets.native import HERE, differences, run_kernel, same
 from tests.targets.test_reduction_orders import chain_model, mixed
@@ -247,6 +248,25 @@ def test_terms_that_the_first_tiles_copy(
             shape = shape_of(kernel, chosen)
             assert (shape.rows_in_memory > 0, shape.copies_columns) == (left, packs and first)
             check(kernel, machine, chosen)
+
+
+@MACHINES
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("unroll", [1, 3, 4])
+@pytest.mark.parametrize(("rows", "vectors", "k"), [(14, 2, 40), (9, 2, 515), (6, 4, 1030)])
+def test_rows_in_place_that_are_asked_for(machine, rows: int, vectors: int, k: int, unroll: int, dtype: DType) -> None:
+    """A line ahead, in stretches of whole turns; with an epilogue that asks for its own operands meanwhile too."""
+    width, kernel = 64 // dtype.bytes, matmul(31, 70, k, bias=True, dtype=dtype)
+    tile = ContractionTile(rows, vectors, 31, 70, unroll, rows_in_place=True)
+    chosen = Schedule(None, width, 1, tile)
+    check(kernel, machine, chosen)
+
+    def asks(kernel: Kernel, chosen: Schedule) -> int:
+        return kernels.emit(kernel, chosen, machine).count("call void @llvm.prefetch")
+
+    assert asks(kernel, chosen) >= rows
+    assert asks(matmul(31, 70, width, bias=True, dtype=dtype), chosen) < asks(kernel, chosen), "nothing follows"
+    assert not asks(kernel, replace(chosen, tile=replace(tile, rows=8, vectors=1))), "few products"
 
 
 @MACHINES

@@ -97,8 +97,8 @@ class Chains(Packing):
         return f.either(first, lambda: by_columns(found), lambda: by_columns(packed))
 
     def _panel_sums(self, a: Side, b: Side, rows: int, size: Val, ask: Asking | None) -> list[Val]:
-        f, unroll, line = self.f, self.tile.unroll, self.line_elements
-        step = line if self._asks_for_rows else unroll
+        f, unroll = self.f, self.tile.unroll
+        stretch = -(-self.line_elements // unroll) * unroll  # of whole turns, so that the next one begins with one
 
         def turn(count: int) -> Callable[[Val, list[Val]], Sequence[Val]]:
             def terms(at: Val, acc: list[Val]) -> Sequence[Val]:
@@ -112,12 +112,12 @@ class Chains(Packing):
             if not self._asks_for_rows:
                 return turns(begin, end, acc)
 
-            def of_line(at: Val, acc: list[Val]) -> Sequence[Val]:
+            def of_stretch(at: Val, acc: list[Val]) -> Sequence[Val]:
                 for row in range(rows):
-                    self._ask_line(a.first, f.add(at, integer(row * a.apart + line)))
-                return turns(at, self.least(f.add(at, integer(line)), end), acc)
+                    self._ask_line(a.first, f.add(at, integer(row * a.apart + stretch)))
+                return turns(at, self.least(f.add(at, integer(stretch)), end), acc)
 
-            return f.loop(begin, end, line, acc, of_line)
+            return f.loop(begin, end, stretch, acc, of_stretch)
 
         def turns(begin: Val, end: Val, acc: list[Val]) -> list[Val]:
             whole = f.scaled(self.quotient(end, unroll), unroll)
@@ -127,7 +127,7 @@ class Chains(Packing):
         zeros = [scalars.constant(f, self.dtype, 0, self.shape.width)] * (rows * self.tile.vectors)
         if ask is None:
             return part(integer(0), size, zeros)
-        share = -(-self.shape.panel // (rows * step)) * step
+        share = -(-self.shape.panel // (rows * unroll)) * unroll
 
         def of_row(number: Val, acc: list[Val]) -> Sequence[Val]:
             ask(number)
