@@ -35,14 +35,14 @@ def _bench_parser(commands: Any) -> None:
         type=count,
         default=1,
         metavar="N",
-        help="measure in so many, one after the other: memory lies elsewhere in each",
+        help="measure in so many, one after the other, each with its own rounds: memory lies elsewhere in each",
     )
     made.add_argument(
         "--copies",
         type=count,
         default=1,
         metavar="N",
-        help="give so many copies of the inputs in turn: caches forget them",
+        help="give so many copies of the inputs in turn, so that caches may forget them",
     )
     made.add_argument(
         "--other", type=Path, metavar="FOLDER", help="measure what another version of repro, in this folder, builds too"
@@ -86,7 +86,7 @@ def bench(options: argparse.Namespace) -> int:
     title = (
         "medians; share of the fma peak or of memory's; ratios with 95 % intervals; MiB of repro / torch / onnxruntime"
     )
-    out.print(tables.table(title, report.columns(found), report.rows(found), right=range(2, 12)))
+    out.print(tables.table(title, report.columns(found), report.rows(found), right=range(2, 13)))
     for each in found.measurements if options.kernels else ():
         heading = f"{each.workload}, {each.mode}, {each.threads} threads"
         out.print(tables.table(heading, report.KERNEL_COLUMNS, report.kernel_rows(found, each), right=range(1, 8)))

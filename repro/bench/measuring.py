@@ -28,8 +28,7 @@ share of the machine's peak."""
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a run, one for each round or, where there are several, each process; or the reason why the side did not
-    run."""
+    """Seconds a run, one for each round, or for each process of several; or the reason why the side did not run."""
 
     side: str
     samples: tuple[float, ...] = ()
@@ -49,8 +48,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A peer's time over ours: of medians, with the 95 % interval over resampled rounds (percentile bootstrap, Efron
-    1979)."""
+    """A peer's time over ours: of medians, with the 95 % interval over resampled samples (percentile bootstrap, Efron
+    1979). Of fewer than six it is little more than the least and the greatest."""
 
     value: float
     low: float
@@ -122,7 +121,7 @@ def _sample(each: _Open) -> float:
 
 
 def ratio(theirs: Timing, ours: Timing) -> Ratio:
-    """Rounds are resampled in pairs, as they were run."""
+    """Samples are drawn in pairs, as they were run."""
     both = np.array([theirs.samples, ours.samples])
     drawn = np.random.default_rng(0).integers(0, both.shape[1], (RESAMPLES, both.shape[1]))
     medians = np.median(both[:, drawn], axis=2)

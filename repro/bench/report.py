@@ -37,7 +37,7 @@ def columns(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def _with_other(benchmark: Benchmark) -> bool:
-    return any(OTHER.name in each.ratios for each in benchmark.measurements)
+    return any(timing.side == OTHER.name for each in benchmark.measurements for timing in each.timings)
 
 
 def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
@@ -51,7 +51,7 @@ def rows(benchmark: Benchmark) -> Iterator[tuple[str, ...]]:
             each.workload, each.mode, str(each.threads), _time(each, "repro"), share_text(each),
             _time(each, "torch"), _time(each, "torch.compile"), ratio_text(each, torch),
             _time(each, "onnxruntime"), ratio_text(each, "onnxruntime"), _memory(each), f"{each.build_seconds:.1f} s",
-            *([ratio_text(each, OTHER.name)] if with_other else []),
+            *([ratio_text(each, OTHER.name) or _time(each, OTHER.name)] if with_other else []),
         )  # fmt: skip
 
 

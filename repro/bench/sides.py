@@ -15,6 +15,7 @@ import numpy as np
 
 import repro
 from repro.bench.workloads import STEP, Workload
+from repro.errors import ReproError
 from repro.ir.types import Array
 
 
@@ -76,6 +77,16 @@ class Repro:
         session = repro.load(job.folder / self.folder).session(job.entry, threads=job.threads)
         turns, first = job.turns(), session.entry.outputs[0].name
         return lambda: session.run(next(turns))[first]
+
+
+class Other(Repro):
+    """The artifact that another version of the package has built, run by this one."""
+
+    def open(self, job: Job) -> Run:
+        try:
+            return super().open(job)
+        except ReproError as error:
+            raise UnavailableError(f"this version does not run it: {error.what}") from error
 
 
 class OnnxRuntime:
@@ -182,6 +193,5 @@ def _training(
     return step
 
 
-OTHER = Repro("other", "other")
-"""The artifact that another version of this package has built; it is run by this one."""
+OTHER = Other("other", "other")
 SIDES: dict[str, Side] = {side.name: side for side in (Repro(), Torch(), TorchCompile(), OnnxRuntime())}

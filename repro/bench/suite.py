@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +12,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import repro
 from repro.audit.environment import host
-from repro.bench import peaks
+from repro.bench import peaks, processes
 from repro.bench.kernels import KernelTime
 from repro.bench.measuring import MACHINE, Ratio, Timing, ratio
 from repro.bench.peaks import Peaks
 from repro.bench.sides import OTHER, SIDES, Job
 from repro.bench.workloads import STEP, WORKLOADS
-from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.errors import ReproError
 from repro.ir.work import program_byte_products, program_bytes, program_multiply_adds
 
 Progress = Callable[[str, int, int], None]
@@ -59,7 +54,8 @@ class Measurement:
     """One row. `ratios` are by peer: its time over ours; `share` is what the machine's own loops, those of `bound`,
     take over ours (records of earlier versions name none: an fma loop for whatever contracts). Of one run: `flops`, the
     floating point operations of its contractions (two a multiply-add, those of padding among them); bytes `read` and
-    `written`, what it is given and what it makes once each. `processes` and `copies` are as in the plan."""
+    `written`, what it is given and what it makes once each. `processes` and `copies` are as in the plan; `artifact` and
+    `other` are the ids of what this version built, and another one."""
 
     workload: str
     mode: str
@@ -78,6 +74,8 @@ class Measurement:
     products: int = 0
     processes: int = 1
     copies: int = 1
+    artifact: str = ""
+    other: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Measurement:
@@ -130,6 +128,8 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
     jobs = [(WORKLOADS[name], mode) for name in plan.workloads for mode in WORKLOADS[name].modes if mode in plan.modes]
     if not jobs:
         raise ReproError("there is nothing to measure", found=", ".join(plan.modes), expected="forward, step")
+    if plan.other is not None and "repro" not in plan.sides:
+        raise ReproError("another version is measured beside this one", found=", ".join(plan.sides), expected="repro")
     if plan.other is not None and not (plan.other / "repro" / "__init__.py").is_file():
         where = "a checkout, or a folder that pip install --target wrote"
         raise ReproError("another version of repro is not there", found=str(plan.other), expected=where)
@@ -141,7 +141,7 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
             job = Job(workload, mode, 1, Path(name), plan.copies)
             built = _build(job, plan.tuning)
             if plan.other is not None:
-                _build_other(job, plan.other)
+                built = replace(built, other=_build_other(job, plan.other))
             found += [
                 _measured(replace(job, threads=threads), replace(plan, sides=sides), built) for threads in plan.threads
             ]
@@ -156,6 +156,8 @@ class _Built:
     products: int
     read: int
     written: int
+    id: str
+    other: str = ""
 
     @property
     def work(self) -> peaks.Work:
@@ -187,59 +189,55 @@ def _build(job: Job, tuning: Path | None) -> _Built:
         else:
             os.environ["REPRO_CACHE"] = before
     program = artifact.compiled(job.entry).program
-    return _Built(seconds, 2 * program_multiply_adds(program), program_byte_products(program), *program_bytes(program))
+    return _Built(
+        seconds,
+        2 * program_multiply_adds(program),
+        program_byte_products(program),
+        *program_bytes(program),
+        artifact.id,
+    )
 
 
-_BUILD = """
-import json, sys
-import numpy, repro
-words = json.loads(sys.argv[1])
-inputs = None if words["inputs"] is None else dict(numpy.load(words["inputs"]))
-repro.build(words["model"], words["out"], targets=words["target"], inputs=inputs, force=True, **words["training"])
-"""
-
-
-def _build_other(job: Job, package: Path) -> None:
-    """What `_build` does, by the package in another folder. Raises ReproError where it cannot."""
-    training = job.mode == STEP
-    inputs = None if training else str(job.folder / "inputs.npz")
-    if inputs is not None:
-        np.savez(inputs, allow_pickle=False, **job.inputs)
+def _build_other(job: Job, package: Path) -> str:
+    """The same workload by the package in another folder; the artifact's id. Raises ReproError where it cannot."""
+    training, inputs = job.mode == STEP, job.folder / "inputs.npz"
+    if not training:
+        repro.write_npz(inputs, job.inputs)
     words = {
         "model": str(job.folder / "model.onnx"),
         "out": str(job.folder / OTHER.folder),
         "target": peaks.this_machine().name,
-        "inputs": inputs,
+        "inputs": None if training else str(inputs),
         "training": dict(job.workload.training) if training else {},
     }
-    place = {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1", "REPRO_CACHE": "off"}
-    what = f"building '{job.workload.name}' by the package in {package} failed"
-    _child(["-c", _BUILD, json.dumps(words)], place, what)
+    return processes.build_by(package, words, f"building '{job.workload.name}' by the package in {package} failed")
 
 
 def _measured(job: Job, plan: Plan, built: _Built) -> Measurement:
     base = {"workload": job.workload.name, "mode": job.mode, "threads": job.threads, "folder": str(job.folder)}
     base |= {"copies": job.copies}
     wanted = {"sides": plan.sides, "rounds": plan.rounds, "seconds": plan.seconds, "work": astuple(built.work)}
-    answers = [_process({**base, "task": "rounds", **wanted}) for _ in range(plan.processes)]
-    timings = joined([[Timing.of(each) for each in answer["timings"]] for answer in answers])
+    answers = [processes.task({**base, "task": "rounds", **wanted}) for _ in range(plan.processes)]
+    each_process = [[Timing.of(each) for each in answer["timings"]] for answer in answers]
+    for found in each_process:
+        _check(job, found)
+    timings = joined(each_process)
     by_name = {each.side: each for each in timings}
     ours = by_name.get("repro")
     ratios = {} if ours is None else {
         name: ratio(each, ours) for name, each in by_name.items() if name != "repro" and each.samples
     }  # fmt: skip
     share = ratios.pop(MACHINE, None)
-    _check(job, timings)
     memory: dict[str, int] = {}
     if plan.memory:
-        ran = [each.side for each in timings if each.result]
-        memory = {side: _process({**base, "task": "memory", "side": side})["bytes"] for side in ran}
-    profile = _process({**base, "task": "kernels"}) if plan.kernels and "repro" in plan.sides else {}
+        ran = [each.side for each in timings if each.result and each.side != OTHER.name]
+        memory = {side: processes.task({**base, "task": "memory", "side": side})["bytes"] for side in ran}
+    profile = processes.task({**base, "task": "kernels"}) if plan.kernels and "repro" in plan.sides else {}
     kernels = tuple(KernelTime(**each) for each in profile.get("kernels", ()))
     return Measurement(
         job.workload.name, job.mode, job.threads, timings, ratios, built.seconds, built.flops,
         built.read, built.written, share, memory, profile.get("waiting", 0.0), kernels,
-        built.work.bound, built.products, plan.processes, plan.copies,
+        built.work.bound, built.products, plan.processes, plan.copies, built.id, built.other,
     )  # fmt: skip
 
 
@@ -272,21 +270,3 @@ def agree(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     return len(ours) == len(theirs) and all(
         abs(a - b) <= AGREEMENT * largest for a, b in zip(ours, theirs, strict=True)
     )
-
-
-def _process(request: dict[str, Any]) -> dict[str, Any]:
-    """Run one task in a process of its own; its answer."""
-    threads = {"OMP_NUM_THREADS": str(request["threads"]), "MKL_NUM_THREADS": str(request["threads"])}
-    what = f"measuring '{request['workload']}' failed at its {request['task']}"
-    said = _child(["-m", "repro.bench.task", json.dumps(request)], threads, what)
-    return json.loads(said.splitlines()[-1])
-
-
-def _child(words: Sequence[str], environment: Mapping[str, str], what: str) -> str:
-    """The output of a Python process. Raises ReproError, which says `what`, where it fails."""
-    command = [sys.executable, *words]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ReproError(what, found=last, exit_code=EXIT_INCOMPLETE)
-    return done.stdout

@@ -12,16 +12,18 @@ import numpy as np
 import onnx
 import pytest
 
+import passes
 import repro
 from repro.bench import measuring, peaks, suite
 from repro.bench.kernels import profile_entry
 from repro.bench.measuring import Ratio, Timing
 from repro.bench.network import Network
 from repro.bench.peaks import Peaks
-from repro.bench.sides import Job, Torch, TorchCompile, UnavailableError
+from repro.bench.sides import SIDES, Job, Torch, TorchCompile, UnavailableError
 from repro.bench.suite import Measurement, agree
 from repro.bench.workloads import MODES, WORKLOADS
 from repro.cli import main
+from repro.errors import EXIT_INCOMPLETE
 from repro.ir.work import program_byte_products, program_bytes, program_multiply_adds
 from repro.machines import CPUS
 from repro.targets.llvm import toolchain
@@ -181,24 +183,63 @@ def test_the_command_measures_and_writes_json(tmp_path: Path, capsys: pytest.Cap
     assert max(row["memory"].values()) > 0, "what we take for this one may be memory that was there"
 
 
-def test_what_another_version_builds_runs_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Here the other one is this one in another folder, and says that it was asked."""
+@pytest.fixture
+def another(tmp_path: Path) -> Path:
+    """A folder with another version: this one, whose golden inputs are always drawn."""
     package, ours = tmp_path / "earlier" / "repro", Path(repro.__file__)
     package.mkdir(parents=True)
-    asked = f"open({str(tmp_path / 'asked')!r}, 'w').close()"
-    (package / "__init__.py").write_text(f"{ours.read_text()}\n{asked}\n__path__.append({str(ours.parent)!r})\n")
+    package.with_name("passes").symlink_to(Path(passes.__file__).parent)
+    build = "def build(*given, **named): return __getattr__('build')(*given, **{**named, 'inputs': None})"
+    (package / "__init__.py").write_text(f"{ours.read_text()}\n__path__.append({str(ours.parent)!r})\n{build}\n")
+    return package.parent
+
+
+def test_what_another_version_builds_runs_beside(
+    another: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "b.json"
     words = "bench dot/256 --threads 1 --rounds 1 --sides repro --no-memory --processes 2 --copies 2 --other"
-    assert main([*words.split(), str(package.parent), "--json", str(out)]) == 0
+    assert main([*words.split(), str(another), "--json", str(out)]) == 0
     assert "other / repro" in capsys.readouterr().out
-    assert (tmp_path / "asked").exists()
     (row,) = json.loads(out.read_text())["measurements"]
-    assert [(each["side"], len(each["samples"])) for each in row["timings"]] == [
-        ("repro", 2),
-        ("other", 2),
-        ("machine", 2),
-    ]
+    assert [each["side"] for each in row["timings"]] == ["repro", "other", "machine"]
+    assert [len(each["samples"]) for each in row["timings"]] == [2, 2, 2]
     assert (row["processes"], row["copies"]) == (2, 2)
+    assert row["artifact"].startswith("sha256:")
+    assert row["other"].startswith("sha256:")
+    assert row["artifact"] != row["other"], "it was built by this version"
+
+
+def test_a_mixture_of_versions_is_refused(another: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (another / "passes").unlink()
+    assert main(["bench", "dot/256", "--threads", "1", "--other", str(another)]) == EXIT_INCOMPLETE
+    said = capsys.readouterr().err
+    assert "it imports" in said
+    assert str(another) in said
+
+
+def test_what_a_version_says_is_told(another: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (another / "repro" / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write(
+            "def build(*_, **__):\n    from repro.errors import ReproError\n    raise ReproError('no', next='go')\n"
+        )
+    assert main(["bench", "dot/256", "--threads", "1", "--other", str(another)]) == EXIT_INCOMPLETE
+    assert "ReproError: no; next: go" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("side", ["repro", "onnxruntime", "torch"])
+def test_each_run_of_a_side_has_the_next_copy(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if side == "torch":
+        pytest.importorskip("torch")
+    job = Job(WORKLOADS["dot/256"], "forward", 1, tmp_path, copies=2)
+    suite._build(job, None)
+    copies = [dict(job.inputs), {**job.inputs, "a": 2 * job.inputs["a"]}]
+    monkeypatch.setattr(Job, "inputs", property(lambda _: copies[drawn.pop(0)]))
+    drawn = [0, 1]
+    run = SIDES[side].open(job)
+    first, second, third = (np.array(run()) for _ in range(3))
+    assert first.tobytes() == third.tobytes()
+    np.testing.assert_array_equal(second, 2 * first)
 
 
 @pytest.mark.parametrize(

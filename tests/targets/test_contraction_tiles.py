@@ -271,19 +271,28 @@ def test_rows_in_place_that_are_asked_for(machine, rows: int, vectors: int, k: i
 
 @MACHINES
 @pytest.mark.parametrize(("m", "n", "k"), [(530, 40, 600), (1027, 64, 512)])
-@pytest.mark.parametrize("vectors", [1, 2])
-def test_scattered_rows_are_packed_before(machine, m: int, n: int, k: int, vectors: int) -> None:
-    """Rows whose terms lie 2 KB or more apart, of many terms; a part of the last tile, several blocks and panels. One
-    vector of columns takes them from where they lie."""
+@pytest.mark.parametrize(("rows", "vectors", "width"), [(14, 2, 16), (14, 2, 8), (8, 3, 4), (6, 2, 8), (14, 1, 16)])
+def test_scattered_rows_are_packed_before(machine, m: int, n: int, k: int, rows: int, vectors: int, width: int) -> None:
+    """Rows whose terms lie 2 KB or more apart, of many terms; more rows than lanes and fewer, a part of the last tile,
+    several blocks and panels. One vector of columns takes them from where they lie."""
     kernel = matmul(m, n, k, left=True)
     for block_m, block_n in ((m, n), (280, 32)):
-        chosen = Schedule(None, 16, 1, ContractionTile(14, vectors, block_m, block_n))
+        chosen = Schedule(None, width, 1, ContractionTile(rows, vectors, block_m, block_n))
         shape = shape_of(kernel, chosen)
         assert shape.rows_beside
         assert (shape.rows_in_memory == 0) == (vectors > 1)
         check(kernel, machine, chosen)
     assert shape_of(matmul(m, n, 511, left=True), chosen).rows_in_memory
     assert shape_of(matmul(510, n, k, left=True), chosen).rows_in_memory
+
+
+@MACHINES
+def test_scattered_rows_of_doubles_and_batches(machine) -> None:
+    for dtype, batch in ((F64, 1), (F32, 2)):
+        chosen = Schedule(None, 64 // dtype.bytes, 1, ContractionTile(14, 2, 280, 64))
+        kernel = matmul(520, 40, 520, left=True, dtype=dtype, batch=batch)
+        assert not shape_of(kernel, chosen).rows_in_memory
+        check(kernel, machine, chosen)
 
 
 @MACHINES

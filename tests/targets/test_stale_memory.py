@@ -16,11 +16,15 @@ import numpy as np
 import pytest
 
 from passes import pipeline
+from passes.schedule import schedule
 from repro.frontend import import_model, load_model
+from repro.ir.contraction import find
 from repro.ir.types import Array, to_storage
+from repro.machines import CPUS
 from repro.runtime.session import CpuExecutable
 from repro.targets.llvm import program
 from repro.targets.llvm.pieces import TAKEN_BYTES
+from repro.targets.llvm.tiling import shape_of
 from tests.targets.test_random_layers import FAMILY, RUNNERS, Layers, code, convolution, rows, transposed, walk
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the MXCSR bits of x86-64")
@@ -91,8 +95,8 @@ def check(m: Layers, family: Callable[[Layers], str], walks: bool, noted: Callab
     parameters = [slot.initial.reshape(-1) for slot in imported.parameters]
     shaped = pipeline.run(imported.graph).program
     for runner in RUNNERS:
-        schedule = (lambda kernel, runner=runner: walk(m, runner, kernel)) if walks else runner.code.schedule
-        executable = runner.open(code(runner, shaped, schedule), parameters, 1)
+        chosen = (lambda kernel, runner=runner: walk(m, runner, kernel)) if walks else runner.code.schedule
+        executable = runner.open(code(runner, shaped, chosen), parameters, 1)
         assert isinstance(executable, CpuExecutable)
         assert executable._inline, "the processor is asked on the thread that runs the code"
         wanted = run(executable, inputs, np.float32(1.0))
@@ -108,6 +112,16 @@ def test_the_processor_notes_subnormals(noted: Callable[[], int]) -> None:
     """Else the tests below would prove nothing."""
     assert np.float32(1.0) * SUBNORMAL == SUBNORMAL
     assert noted() & NOTED
+
+
+def test_scattered_rows_are_packed_before() -> None:
+    m = Layers(0)
+    program = pipeline.run(import_model(load_model(m.model(scattered(m)))).graph).program
+    kernel = next(each for each in program.kernels if find(each))
+    for machine in CPUS.values():
+        shape = shape_of(kernel, schedule(kernel, machine))
+        assert shape.rows_beside, machine.name
+        assert not shape.rows_in_memory, machine.name
 
 
 @pytest.mark.parametrize(("seed", "family"), FOUND)

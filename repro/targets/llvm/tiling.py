@@ -23,10 +23,10 @@ ROW_PADDING = 16
 PAGE_ROWS = 192
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
 
-
 FORGOTTEN = 512
 """Terms in a panel from which on lines that a tile reads of scattered rows, one or two of each term, are gone from the
-nearest cache when the next tile takes its own part of them."""
+nearest cache when the next tile takes its own part of them. What is multiplied with a single vector of columns is read
+in place all the same: copies cost more there."""
 
 COPYING_ROWS = 8
 """Rows of a tile from which on the first one that reads a line's terms waits for few of them: they come while as many
@@ -34,10 +34,10 @@ rows are multiplied, but for scattered ones. Tiles of fewer rows ask for terms o
 before (packing.py)."""
 
 SHORT_RUN, SCATTERED = 128, 2048
-"""Bytes of a tile's columns in a term up to which the hardware does not fetch ahead by itself, and bytes from one term
-to the next from which on such runs are one or two of a page. The first tile would get each line at its latency, and the
-next tile's, which it asks for, crowd into few sets of the caches. So columns that lie so are copied before, each term's
-from end to end."""
+"""Bytes of a tile's rows or columns in a term up to which the hardware does not fetch ahead by itself, and bytes from
+one term to the next from which on such runs are one or two of a page. The first tile would get each line at its
+latency, and the next tile's, which it asks for, crowd into few sets of the caches. So columns that lie so are copied
+before, each term's from end to end; and rows, of many terms."""
 
 
 @dataclass(frozen=True)
