@@ -222,12 +222,12 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     while width >= 2 * columns and width > 4:
         width //= 2
     tile_rows, vectors, in_place = _register_tile(contraction, width, machine)
-    makes = contraction.in_place(vectors * width) is None and _makes(contraction, width, (tile_rows, vectors), machine)
+    apart = contraction.in_place(vectors * width)
+    makes = apart is None and _makes(contraction, width, (tile_rows, vectors), machine)
     tile_rows = -(-rows // -(-rows // tile_rows)) if makes else tile_rows
     most = max(_most_columns(contraction, machine), vectors * width)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
-    in_order = contraction.in_place(vectors * width) == vectors * width
-    block_m, block_n = blocks(contraction, *several, in_order)
+    block_m, block_n = blocks(contraction, *several, in_place=apart == vectors * width)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n, machine.tile_terms)
     tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place, makes=makes)
     if in_place and _by_rows(contraction, tile, width, machine):
