@@ -128,12 +128,8 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
     jobs = [(WORKLOADS[name], mode) for name in plan.workloads for mode in WORKLOADS[name].modes if mode in plan.modes]
     if not jobs:
         raise ReproError("there is nothing to measure", found=", ".join(plan.modes), expected="forward, step")
-    if plan.other is not None and "repro" not in plan.sides:
-        raise ReproError("another version is measured beside this one", found=", ".join(plan.sides), expected="repro")
-    if plan.other is not None and not (plan.other / "repro" / "__init__.py").is_file():
-        where = "a checkout, or a folder that pip install --target wrote"
-        raise ReproError("another version of repro is not there", found=str(plan.other), expected=where)
-    sides = plan.sides if plan.other is None else (*plan.sides, OTHER.name)
+    if plan.other is not None:
+        plan = replace(plan, sides=_beside(plan.other, plan.sides))
     found: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="repro-bench-") as name:
         for number, (workload, mode) in enumerate(jobs):
@@ -142,11 +138,19 @@ def run(plan: Plan, progress: Progress) -> Benchmark:
             built = _build(job, plan.tuning)
             if plan.other is not None:
                 built = replace(built, other=_build_other(job, plan.other))
-            found += [
-                _measured(replace(job, threads=threads), replace(plan, sides=sides), built) for threads in plan.threads
-            ]
+            found += [_measured(replace(job, threads=threads), plan, built) for threads in plan.threads]
     machine = peaks.this_machine()
     return Benchmark(tuple(peaks.measure(machine, threads) for threads in plan.threads), tuple(found))
+
+
+def _beside(other: Path, sides: tuple[str, ...]) -> tuple[str, ...]:
+    """The sides with another version beside ours. Raises ReproError where there is none, or nothing of ours."""
+    if "repro" not in sides:
+        raise ReproError("another version is measured beside this one", found=", ".join(sides), expected="repro")
+    if not (other / "repro" / "__init__.py").is_file():
+        where = "a checkout, or a folder that pip install --target wrote"
+        raise ReproError("another version of repro is not there", found=str(other), expected=where)
+    return (*sides, OTHER.name)
 
 
 @dataclass(frozen=True)
