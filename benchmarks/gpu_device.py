@@ -1,8 +1,7 @@
-"""Programs on a GPU that PyTorch holds too, so that both sides are timed on one stream by one clock.
+"""Programs on a GPU that PyTorch uses too, so that both sides are timed on one stream by one clock.
 
-The code is launched through the driver (repro.targets.gpu.driver) in the context that PyTorch has made current and on
-its stream; memory is PyTorch's. A program is a straight run of launches, so that it can be captured as a CUDA graph
-like anything of PyTorch's.
+Ours run as they do for a user (repro.targets.gpu.runtime), in the context that PyTorch has made current and on its
+stream.
 """
 
 # pyright: reportMissingImports=false
@@ -10,51 +9,22 @@ like anything of PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_void_p
+from typing import Any
 
 import numpy as np
 
-from repro.errors import EXIT_INCOMPLETE, InternalError, ReproError
-from repro.ir.program import (
-    CONSTANT,
-    INPUT,
-    OUTPUT,
-    PARAMETER,
-    TEMPORARY,
-    Branch,
-    Call,
-    Commit,
-    CountedLoop,
-    Program,
-    RowBlocks,
-    Step,
-    While,
-)
+from repro.errors import EXIT_INCOMPLETE, ReproError
+from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.machines import SM_80
-from repro.targets.gpu import GpuKernel, Launch, codes
-from repro.targets.gpu.driver import default
+from repro.targets.gpu import codes
+from repro.targets.gpu.driver import Driver, default
+from repro.targets.gpu.plan import Straight, planned
+from repro.targets.gpu.runtime import DeviceExecutable
 from repro.targets.gpu.shape import shaped
-from repro.targets.gpu.steps import calls_of
-
-Launcher = Callable[[Launch, Sequence[Any]], None]
-"""Runs one of a kernel's launches on arguments: memory, and integers for scalars."""
-
-
-class Device(Protocol):
-    """Memory and launches; memory is whatever the device takes for a buffer."""
-
-    def upload(self, data: Array) -> Any: ...
-    def empty(self, size: int) -> Any: ...
-    def part(self, memory: Any, start: int, size: int) -> Any: ...
-    def load(self, code: GpuKernel) -> Launcher: ...
-
-
-class Clock(Protocol):
-    """Times runs on a device."""
-
-    def seconds(self, run: Callable[[], object], repeats: int) -> float: ...
 
 
 class Cuda:
@@ -63,14 +33,12 @@ class Cuda:
     def __init__(self) -> None:
         self.torch = _torch()
         self.torch.zeros(1, device="cuda")  # makes the context that the driver's calls below stand in
-        self.driver = default()
+        self.driver: Driver = default()
+        self.driver.stream = c_void_p(self.torch.cuda.current_stream().cuda_stream)
 
     @property
     def name(self) -> str:
         return str(self.torch.cuda.get_device_name())
-
-    def upload(self, data: Array) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(data).reshape(-1).view(np.uint8).copy()).cuda()
 
     def tensor(self, data: Array) -> Any:
         """As PyTorch holds it."""
@@ -78,25 +46,6 @@ class Cuda:
 
     def empty(self, size: int) -> Any:
         return self.torch.empty(max(size, 16), dtype=self.torch.uint8, device="cuda")
-
-    def part(self, memory: Any, start: int, size: int) -> Any:
-        return memory[start : start + size]
-
-    def load(self, code: GpuKernel) -> Launcher:
-        with self.driver.current():
-            module = self.driver.load_module(code.ptx) if code.launches else None
-            functions = {
-                launch.symbol: self.driver.function(module, launch.symbol, launch.shared_bytes)
-                for launch in code.launches
-            }
-
-        def run(launch: Launch, arguments: Sequence[Any]) -> None:
-            addresses = [each if isinstance(each, int) else each.data_ptr() for each in arguments]
-            self.driver.stream = self.torch.cuda.current_stream().cuda_stream
-            sizes = (launch.grid, launch.block, launch.shared_bytes)
-            self.driver.launch(functions[launch.symbol], *sizes, addresses)
-
-        return run
 
     def aside(self, run: Callable[[], Any]) -> Any:
         """A run on a stream of its own, as one has to go before a capture (PyTorch's notes on CUDA graphs)."""
@@ -150,84 +99,23 @@ def _nothing(reason: str) -> ReproError:
 
 
 class Loaded:
-    """A program's kernels and memory on a device; parameters start at values given or at zero. What is made of them and
-    of constants alone is made here."""
+    """A program's kernels and memory on a device, with values of all its parameters. `close` gives the memory back."""
 
-    def __init__(self, device: Device, program: Program, parameters: Sequence[Array] = ()) -> None:
-        self.device, self.program = device, shaped(program, SM_80)
-        self.clock: Clock | None = None
-        self.times: dict[int, list[float]] = {}
-        self.codes, self.blocks = codes(self.program, SM_80), calls_of(self.program)
-        self.kernels = [device.load(code) for code in self.codes]
-        self.workspace = device.empty(max((code.workspace_bytes for code in self.codes), default=0))
-        self.arena = device.empty(self.program.arena_bytes)
-        self.buffers = [self._buffer(number, parameters) for number in range(len(self.program.buffers))]
-        self._steps(self.program.once, [])
+    def __init__(self, device: Cuda, program: Program, parameters: Sequence[Array] = ()) -> None:
+        self.program = shaped(program, SM_80)
+        self.codes = codes(self.program, SM_80)
+        self.executable = DeviceExecutable(self.program, self.codes, parameters, device.driver)
+        self.give, self.run, self.outputs = self.executable.give, self.executable.launch, self.executable.outputs
+        self.close = self.executable.close
 
-    def _buffer(self, number: int, parameters: Sequence[Array]) -> Any:
-        buffer = self.program.buffers[number]
-        match buffer.role:
-            case "constant":
-                return self.device.upload(np.frombuffer(self.program.constants[buffer.position], np.uint8))
-            case "temporary":
-                return self.device.part(self.arena, buffer.position, buffer.nbytes)
-            case "parameter" if parameters:
-                return self.device.upload(parameters[buffer.position])
-            case _:
-                return self.device.upload(np.zeros(buffer.nbytes, np.uint8))
+    def calls(self) -> Counter[int]:
+        """Of each kernel in a run."""
+        launches = Counter[int]()
+        for node in planned(self.program, self.codes):
+            assert isinstance(node, Straight), "the benchmark's programs decide nothing on the way"
+            launches.update(each.kernel for each in node.launches)
+        return Counter({kernel: count // len(self.codes[kernel].launches) for kernel, count in launches.items()})
 
-    def of(self, role: str, position: int) -> int:
-        """The number of a buffer by what it is."""
-        assert role in (INPUT, OUTPUT, PARAMETER, CONSTANT, TEMPORARY)
-        found = [n for n, each in enumerate(self.program.buffers) if (each.role, each.position) == (role, position)]
-        return found[0]
-
-    def give(self, inputs: Sequence[Array]) -> None:
-        for position, array in enumerate(inputs):
-            self.buffers[self.of(INPUT, position)] = self.device.upload(array)
-
-    def output(self, position: int = 0) -> Any:
-        return self.buffers[self.of(OUTPUT, position)]
-
-    def run(self) -> None:
-        """Every launch of the program, in order."""
-        self._steps(self.program.steps, [])
-
-    def seconds(self, clock: Clock) -> dict[int, list[float]]:
-        """Of one run, the time of each call of each kernel, by its number; each call is waited for."""
-        self.times = {}
-        self.clock = clock
-        self.run()
-        self.clock = None
-        return self.times
-
-    def _steps(self, steps: Sequence[Step], counters: list[int]) -> None:
-        for step in steps:
-            match step:
-                case Call():
-                    self._call(step, counters)
-                case CountedLoop():
-                    for at in range(step.count):
-                        self._steps(step.body, [*counters, at])
-                case RowBlocks():
-                    self._call(self.blocks[step], counters)
-                case Commit():
-                    assert step.refused is None
-                    self._steps(step.body, counters)
-                case While() | Branch():
-                    raise InternalError("the benchmark's programs decide nothing on the way")
-
-    def _call(self, step: Call, counters: list[int]) -> None:
-        code, launch = self.codes[step.kernel], self.kernels[step.kernel]
-        buffers = [self.buffers[number] for number in step.buffers]
-        scalars = [counters[depth] for depth in step.scalars]
-        extra = [self.workspace] if code.workspace_bytes else []
-
-        def call() -> None:
-            for each in code.launches:
-                launch(each, [*buffers, *scalars, *extra])
-
-        if self.clock is None:
-            call()
-        else:
-            self.times.setdefault(step.kernel, []).append(self.clock.seconds(call, 1))
+    def seconds(self, inputs: Sequence[Array]) -> Mapping[str, float]:
+        """Of all calls of each kernel in one run, by digest; each call is waited for."""
+        return self.executable.kernel_seconds(inputs)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,44 +16,27 @@ import pytest
 
 from benchmarks import gpu, gpu_cases, gpu_device, gpu_functions, gpu_golden, gpu_quantized, gpu_results
 from benchmarks.gpu_cases import CASES, Case, Training, gpt_step, trainings
-from benchmarks.gpu_device import Launcher, Loaded
+from benchmarks.gpu_device import Loaded
 from benchmarks.tables import RECORDS
 from repro.errors import ReproError
 from repro.ir.program import Call, walk
 from repro.ir.types import F32, Array
 from repro.numerics.elementary import FUNCTIONS
-from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.interpret import evaluate
 from repro.targets import interpreter, registry
-from repro.targets.gpu import GpuKernel, Launch
 from repro.targets.gpu.driver import Driver, obstacle
-from repro.targets.gpu.interpreter.grid import launch
-from repro.targets.gpu.interpreter.memory import Window
 from tests.targets.fake_cuda import FakeCuda
 from tests.targets.test_gpu_blocks import eager
 
 SMALL = {"layers": 1, "width": 16, "heads": 2, "tokens": 8, "batch": 2, "vocabulary": 11}
 
 
-class Interpreted:
-    """A device whose memory is NumPy's."""
+class OnStandIn(gpu_device.Cuda):
+    """The benchmark's own side on a stand-in for libcuda, without PyTorch."""
 
-    def upload(self, data: Array) -> Any:
-        return np.ascontiguousarray(data).reshape(-1).view(np.uint8).copy()
-
-    def empty(self, size: int) -> Any:
-        return np.zeros(max(size, 16), np.uint8)
-
-    def part(self, memory: Any, start: int, size: int) -> Any:
-        return memory[start : start + size]
-
-    def load(self, code: GpuKernel) -> Launcher:
-        def run(each: Launch, arguments: Sequence[Any]) -> None:
-            windows = [a if isinstance(a, int) else Window(f"a{n}", a) for n, a in enumerate(arguments)]
-            with exact_arithmetic():
-                launch(code.ptx, each, windows)
-
-        return run
+    def __init__(self) -> None:
+        self.library = FakeCuda()
+        self.driver = Driver(self.library)
 
 
 def test_without_a_device_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,49 +64,6 @@ def test_of_quantized_models_it_says_so_too(
     assert "mlp, gpt, bert, resnet18" in capsys.readouterr().err
 
 
-class Tensor:
-    """Memory of the stand-in for the driver, as PyTorch's tensors show it."""
-
-    def __init__(self, address: int) -> None:
-        self.data_ptr = lambda: address
-
-
-class OnStandIn(gpu_device.Cuda):
-    """The benchmark's own launches, on a stand-in for libcuda; without PyTorch there is no stream but the driver's."""
-
-    def __init__(self) -> None:
-        self.library = FakeCuda()
-        self.driver = Driver(self.library)
-        stream = SimpleNamespace(cuda_stream=self.driver.stream)
-        self.torch = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: stream))
-
-    def upload(self, data: Array) -> Any:
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        with self.driver.current():
-            address = self.driver.allocate(raw.nbytes)
-            self.driver.upload(address, raw.ctypes.data, raw.nbytes)
-        return Tensor(address)
-
-    def empty(self, size: int) -> Any:
-        return self.upload(np.zeros(max(size, 16), np.uint8))
-
-
-def test_launches_go_through_the_driver() -> None:
-    case = _small(next(case for case in CASES if case.name == "linear"))
-    program, inputs = case.program(), gpu.drawn(case)
-    device = OnStandIn()
-    loaded = Loaded(device, program)
-    loaded.give(inputs)
-    with device.driver.current():
-        loaded.run()
-        device.driver.synchronise()
-        found = np.empty(24 * 24, np.float32)
-        device.driver.download(found.ctypes.data, loaded.output().data_ptr(), found.nbytes)
-        device.driver.synchronise()
-    assert found.tobytes() == interpreter.run(program, inputs)[0].tobytes()
-    assert "cuModuleLoadDataEx" in device.library.calls and "cuLaunchKernel" in device.library.calls
-
-
 def _small(case: Case) -> Case:
     """The case with every extent cut down, and none that was the same made different."""
     shapes = {name: tuple(min(extent, 24) for extent in shape) for name, shape in case.shapes.items()}
@@ -136,11 +76,16 @@ def test_a_case_runs_as_its_program_means(case: Case) -> None:
     if case.name == "convolution":
         small = Case(case.name, "", {"x": (2, 3, 9, 9), "w": (4, 3, 3, 3)}, case.build, case.torch)
     program, inputs = small.program(), gpu.drawn(small)
-    loaded = Loaded(Interpreted(), program)
+    device = OnStandIn()
+    loaded = Loaded(device, program)
     loaded.give(inputs)
-    loaded.run()
     (wanted,) = interpreter.run(program, inputs)
-    assert loaded.output().tobytes() == wanted.tobytes()
+    for _ in range(2):
+        loaded.run()
+        assert loaded.outputs()[0].tobytes() == wanted.tobytes()
+    assert device.library.count("cuGraphLaunch") == 1
+    loaded.close()
+    assert not device.library.allocations
 
 
 def test_a_step_runs_as_its_program_means() -> None:
@@ -148,39 +93,37 @@ def test_a_step_runs_as_its_program_means() -> None:
     generator = np.random.default_rng(1)
     ids = generator.integers(0, SMALL["vocabulary"], (SMALL["batch"], SMALL["tokens"]))
     labels = generator.integers(0, SMALL["vocabulary"], ids.size)
-    loaded = Loaded(Interpreted(), made.program, made.initial)
-    loaded.give([ids, labels])
-    loaded.run()
     state = [np.array(value).reshape(-1) for value in made.initial]
-    wanted = interpreter.run(made.program, [ids, labels], state)
-    assert loaded.output().tobytes() == wanted[0].tobytes()
-    assert any(value.tobytes() != first.tobytes() for value, first in zip(state, made.initial, strict=True))
-    for position, value in enumerate(state):
-        assert loaded.buffers[loaded.of("parameter", position)].tobytes() == value.tobytes()
-
-
-class Counting:
-    """A clock that counts calls."""
-
-    def seconds(self, run: Callable[[], object], repeats: int) -> float:
-        run()
-        return 1.0
+    loaded = Loaded(OnStandIn(), made.program, [value.copy() for value in state])
+    loaded.give([ids, labels])
+    for _ in range(2):
+        before = [value.tobytes() for value in state]
+        loaded.run()
+        wanted = interpreter.run(made.program, [ids, labels], state)
+        assert loaded.outputs()[0].tobytes() == wanted[0].tobytes()
+        assert any(value.tobytes() != first for value, first in zip(state, before, strict=True))
+        for position, value in enumerate(state):
+            found = loaded.executable.parameter(position)
+            assert found is not None and found.tobytes() == value.tobytes()
 
 
 def test_every_call_of_a_step_is_timed() -> None:
     made = gpt_step(SMALL)
-    loaded = Loaded(Interpreted(), made.program, made.initial)
-    loaded.give([np.zeros((2, 8), np.int64), np.zeros(16, np.int64)])
-    times = loaded.seconds(Counting())
-    assert sorted(times) == list(range(len(made.program.kernels)))
-    assert sum(sum(each) for each in times.values()) == sum(isinstance(step, Call) for step in walk(made.program.steps))
+    loaded = Loaded(OnStandIn(), made.program, [value.reshape(-1) for value in made.initial])
+    rows = gpu.kernel_times(loaded, [np.zeros((2, 8), np.int64), np.zeros(16, np.int64)])
+    named = ["k_" + kernel.digest[:8] for kernel in made.program.kernels]
+    calls = Counter(named[step.kernel] for step in walk(made.program.steps) if isinstance(step, Call))
+    assert {row["kernel"]: row["calls"] for row in rows} == calls
+    launches = {name: len(code.launches) for name, code in zip(named, loaded.codes, strict=True)}
+    assert all(row["seconds"] == pytest.approx(0.0025 * row["calls"] * launches[row["kernel"]]) for row in rows)
 
 
 class Rehearsed(gpu_device.Cuda):
-    """All of the benchmark but the device: PyTorch's memory on the host, our kernels interpreted, no time passes."""
+    """All of the benchmark but the device: PyTorch on the host, our kernels interpreted, no time passes."""
 
     def __init__(self) -> None:
         self.torch = pytest.importorskip("torch")
+        self.driver = Driver(FakeCuda())
 
     @property
     def name(self) -> str:
@@ -189,15 +132,8 @@ class Rehearsed(gpu_device.Cuda):
     def tensor(self, data: Array) -> Any:
         return self.torch.from_numpy(np.array(data))
 
-    def upload(self, data: Array) -> Any:
-        return self.tensor(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
-
     def empty(self, size: int) -> Any:
         return self.torch.zeros(max(size, 16), dtype=self.torch.uint8)
-
-    def load(self, code: GpuKernel) -> Launcher:
-        run = Interpreted().load(code)
-        return lambda each, given: run(each, [a if isinstance(a, int) else a.numpy() for a in given])
 
     def aside(self, run: Callable[[], Any]) -> Any:
         return run()

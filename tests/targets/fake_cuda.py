@@ -1,14 +1,14 @@
 """A stand-in for libcuda: its calls with their arguments as ctypes pass them, over host memory, kernels interpreted.
 
 It checks what the driver's documentation demands: a current context, live handles, copies inside of one allocation, a
-stream that is synchronised before the host reads what was downloaded, nothing but launches while a graph is captured.
+stream that is synchronised before the host reads what was downloaded. What a graph leaves open is run in any order.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,10 @@ from repro.targets.gpu.interpreter.grid import decoded, launch
 from repro.targets.gpu.interpreter.memory import Window
 from repro.targets.gpu.launch import PLAIN_SHARED, Launch
 
+Work = tuple[str, Launch, list[int]]
+"""PTX, which of its entries, and the arguments' values."""
+Node = tuple[Work, set[int]]
+"""A launch in a graph, and the places there of those that it waits for."""
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS = 1, 2, 218, 500, 700
 BASE = 0x7F00_0000_0000
 
@@ -59,10 +63,12 @@ class FakeCuda:
         self.functions: dict[int, tuple[str, str]] = {}
         self.asked: dict[int, int] = {}
         """Dynamic shared memory that functions may be given, in bytes."""
-        self.graphs: dict[int, list[tuple[str, Launch, list[int]]]] = {}
-        self.captured: list[tuple[str, Launch, list[int]]] | None = None
-        self.capturing = 0
-        """The thread that captures."""
+        self.graphs: dict[int, list[Node]] = {}
+        self.nodes: dict[int, tuple[int, int]] = {}
+        """Of each the graph, and its place there."""
+        self.generator = random.Random(1)
+        self.order: Callable[[Sequence[int]], int] = self.generator.choice
+        """Which of the nodes that wait for nothing any more is run next."""
         self.sticky = 0
         self.contexts = self.retained = 0
         self.streams: set[int] = set()
@@ -79,9 +85,6 @@ class FakeCuda:
             self.calls.append(name)
             if name in self.failing:
                 return self.failing[name]
-            if self.captured is not None:
-                allowed = ("cuLaunchKernel", "cuStreamEndCapture", "cuGetErrorName", "cuGetErrorString")
-                assert name in allowed, f"{name} while a graph is captured"
             return body(self, *arguments) or 0
 
         function = Function(call)
@@ -206,21 +209,21 @@ class FakeCuda:
 
     def _cuLaunchKernel(self, function: Any, *rest: Any) -> int:
         gx, gy, gz, bx, by, bz, shared, _, addresses, extra = rest
-        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, None) and gx > 0 and bx > 0
-        text, symbol = self.functions[function.value]
-        count = len(decoded(text)[symbol].parameters)
-        assert len(addresses) == count
-        if decoded(text)[symbol].shared_bytes + shared > PLAIN_SHARED and self.asked.get(function.value, 0) < shared:
-            return INVALID_VALUE
-        values = [ctypes.c_uint64.from_address(addresses[n]).value for n in range(count)]
-        work = (text, Launch(symbol, gx, bx, shared), values)
-        if self.captured is not None:
-            assert self.capturing == threading.get_ident(), "a launch of a thread while another captures a graph"
-            self.captured.append(work)
-            return 0
-        return self._execute(work)
+        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, None)
+        work = self._work(function.value, gx, bx, shared, [addresses[n] for n in range(len(addresses))])
+        return INVALID_VALUE if work is None else self._execute(work)
 
-    def _execute(self, work: tuple[str, Launch, list[int]]) -> int:
+    def _work(self, function: int, grid: int, block: int, shared: int, addresses: Sequence[int]) -> Work | None:
+        """None where the function was not promised so much shared memory."""
+        assert grid > 0 and block > 0
+        text, symbol = self.functions[function]
+        assert len(addresses) == len(decoded(text)[symbol].parameters)
+        if decoded(text)[symbol].shared_bytes + shared > PLAIN_SHARED and self.asked.get(function, 0) < shared:
+            return None
+        values = [ctypes.c_uint64.from_address(address).value for address in addresses]
+        return text, Launch(symbol, grid, block, shared), values
+
+    def _execute(self, work: Work) -> int:
         text, chosen, values = work
         if chosen.symbol == self.bad_kernel:
             self.sticky = ILLEGAL_ADDRESS
@@ -244,24 +247,43 @@ class FakeCuda:
 
     # ── graphs ──
 
-    def _cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> None:
-        assert mode == 1
-        self.captured, self.capturing = [], threading.get_ident()
+    def _cuGraphCreate(self, place: Any, flags: int) -> None:
+        assert flags == 0
+        self.graphs[self._handle(place)] = []
 
-    def _cuStreamEndCapture(self, stream: Any, place: Any) -> None:
-        assert self.captured is not None
-        self.graphs[self._handle(place)] = self.captured
-        self.captured = None
+    def _cuGraphAddKernelNode_v2(self, place: Any, graph: Any, before: Any, count: int, given: Any) -> int:
+        node = given._obj
+        assert (node.gridDimY, node.gridDimZ, node.blockDimY, node.blockDimZ) == (1, 1, 1, 1)
+        assert (node.extra, node.kern, node.ctx) == (None, None, None)
+        held = self.graphs[graph.value]
+        earlier = [self.nodes[before[n]] for n in range(count)]
+        assert all(of == graph.value for of, _ in earlier) and len(set(earlier)) == count
+        parameters = len(decoded(self.functions[node.func][0])[self.functions[node.func][1]].parameters)
+        addresses = [ctypes.c_uint64.from_address(node.kernelParams + 8 * n).value for n in range(parameters)]
+        work = self._work(node.func, node.gridDimX, node.blockDimX, node.sharedMemBytes, addresses)
+        if work is None:
+            return INVALID_VALUE
+        self.nodes[self._handle(place)] = (graph.value, len(held))
+        held.append((work, {number for _, number in earlier}))
+        return 0
 
     def _cuGraphInstantiateWithFlags(self, place: Any, graph: Any, flags: int) -> None:
+        assert flags == 0
         self.graphs[self._handle(place)] = self.graphs[graph.value]
 
     def _cuGraphDestroy(self, graph: Any) -> None:
+        self.nodes = {node: held for node, held in self.nodes.items() if held[0] != graph.value}
         del self.graphs[graph.value]
 
     def _cuGraphLaunch(self, graph: Any, stream: Any) -> int:
-        for work in self.graphs[graph.value]:
-            self._execute(work)
+        """Nodes in any order that their edges leave."""
+        nodes = self.graphs[graph.value]
+        left, ended = set(range(len(nodes))), set[int]()
+        while left:
+            number = self.order(sorted(each for each in left if nodes[each][1] <= ended))
+            self._execute(nodes[number][0])
+            left.remove(number)
+            ended.add(number)
         return 0
 
     def _cuGraphExecDestroy(self, graph: Any) -> None:

@@ -15,16 +15,17 @@ from tests.targets.fake_cuda import FakeCuda
 from tests.targets.test_gpu_runtime import entry, opened_fake
 
 
-def test_a_capture_that_breaks_off_leaves_no_graph() -> None:
+def test_a_graph_that_cannot_be_made_leaves_nothing() -> None:
     program, kernels, inputs, parameters = entry("digits_mlp", "infer")
     library, driver = opened_fake()
     device = DeviceExecutable(program, kernels, parameters, driver)
     wanted = device.run(inputs)
-    library.failing["cuLaunchKernel"] = 1
-    with pytest.raises(ReproError, match="cannot be launched"):
-        device.run(inputs)
-    assert not library.graphs and library.captured is None
-    library.failing.clear()
+    for call in ("cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags"):
+        library.failing[call] = 1
+        with pytest.raises(ReproError, match=f"the device fails(.|\n)*{call}"):
+            device.run(inputs)
+        assert not library.graphs and not library.nodes
+        library.failing.clear()
     assert [a.tobytes() for a in device.run(inputs)] == [a.tobytes() for a in wanted]
 
 
@@ -45,15 +46,19 @@ def test_what_is_not_taken_back_keeps_nothing_else(refused: str) -> None:
 
 
 def test_threads_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what one launches would be part of the graph that another captures on the stream."""
+    """Else one would wait for what another launches, and name it as its own."""
     program, kernels, inputs, parameters = entry("digits_mlp", "infer")
-    begun = FakeCuda._cuStreamBeginCapture_v2
+    inside: set[int] = set()
+    begun = FakeCuda._cuGraphLaunch
 
-    def slowly(self: FakeCuda, stream: object, mode: int) -> None:
-        begun(self, stream, mode)
+    def slowly(self: FakeCuda, graph: object, stream: object) -> int:
+        inside.add(threading.get_ident())
         time.sleep(0.03)
+        assert inside == {threading.get_ident()}
+        inside.clear()
+        return begun(self, graph, stream)
 
-    monkeypatch.setattr(FakeCuda, "_cuStreamBeginCapture_v2", slowly)
+    monkeypatch.setattr(FakeCuda, "_cuGraphLaunch", slowly)
     library, driver = opened_fake(executes=False)
     found: list[BaseException | None] = []
 

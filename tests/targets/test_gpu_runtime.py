@@ -68,7 +68,7 @@ def opened_fake(**options: object) -> tuple[FakeCuda, Driver]:
     [("digits_mlp", "infer"), ("digits_mlp_trained", "gradients"), ("digits_mlp_trained", "train_step")],
 )
 def test_three_runs_are_those_of_the_interpreter(case: str, name: str) -> None:
-    """The first run launches kernels, the second captures graphs, the third launches them; state stays where it is."""
+    """The first run launches kernels, the second makes graphs, the third launches them; state stays where it is."""
     program, kernels, inputs, parameters = entry(case, name)
     library, driver = opened_fake()
     device = DeviceExecutable(program, kernels, parameters, driver)
@@ -346,7 +346,7 @@ def test_a_failure_in_a_graph_is_an_error() -> None:
     library.bad_kernel = kernels[0].launches[0].symbol
     with pytest.raises(ReproError, match="the device fails"):
         device.run(inputs)
-    library.failing["cuStreamBeginCapture_v2"] = 1
+    library.failing["cuGraphCreate"] = 1
     with pytest.raises(ReproError, match="the device fails"):
         DeviceExecutable(program, kernels, parameters, driver).run(inputs)
 

@@ -27,8 +27,45 @@ SUCCESS, OUT_OF_MEMORY = 0, 2
 _MAJOR, _MINOR, _SHARED_OPT_IN, _PROCESSORS = 75, 76, 97, 16
 _JIT_LOG, _JIT_LOG_BYTES = 5, 6
 _MAX_DYNAMIC_SHARED = 8
-_NON_BLOCKING, _CAPTURE_THREAD_LOCAL = 1, 1
+_NON_BLOCKING = 1
 _LOG_BYTES = 16384
+
+
+@dataclass(frozen=True)
+class Work:
+    """A launch with all that it takes; every argument is 64 bits wide."""
+
+    function: Any
+    grid: int
+    block: int
+    shared_bytes: int
+    arguments: tuple[int, ...]
+
+    def held(self) -> tuple[Any, Any]:
+        """The arguments' values, and their addresses as the driver reads them."""
+        count = len(self.arguments)
+        values = (c_uint64 * count)(*(value % (1 << 64) for value in self.arguments))
+        first = ctypes.addressof(values)
+        return values, (c_void_p * count)(*(first + 8 * number for number in range(count)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.grid, 1, 1, self.block, 1, 1, self.shared_bytes
+
+
+class _KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("func", c_void_p),
+        *((f"{of}Dim{axis}", c_uint) for of in ("grid", "block") for axis in "XYZ"),
+        ("sharedMemBytes", c_uint),
+        ("kernelParams", c_void_p),
+        ("extra", c_void_p),
+        ("kern", c_void_p),
+        ("ctx", c_void_p),
+    )
+
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -55,8 +92,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleUnload": (c_void_p,),
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
-    "cuStreamBeginCapture_v2": (c_void_p, c_int),
-    "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
+    "cuGraphCreate": (POINTER(c_void_p), c_uint),
+    "cuGraphAddKernelNode_v2": (POINTER(c_void_p), c_void_p, POINTER(c_void_p), c_size_t, POINTER(_KernelNode)),
     "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, c_ulonglong),
     "cuGraphLaunch": (c_void_p, c_void_p),
     "cuGraphExecDestroy": (c_void_p,),
@@ -108,8 +145,8 @@ def _load_library() -> Any:
 class Driver:
     """One device, its primary context and a stream. `library` is libcuda, or what stands in for it in a test.
 
-    Threads take turns: all of them launch on one stream, and what another launches while a graph is captured would be
-    part of the graph."""
+    Threads take turns: all of them use one stream, and who waits for it then waits for work of its own, whose failure
+    it names."""
 
     def __init__(self, library: Any, ordinal: int = 0) -> None:
         self._library = library
@@ -233,36 +270,28 @@ class Driver:
     def unload(self, module: Any) -> None:
         self.call("cuModuleUnload", module)
 
-    def launch(self, function: Any, grid: int, block: int, shared_bytes: int, arguments: Sequence[int]) -> None:
-        """On the stream; every argument is 64 bits wide."""
-        values = [c_uint64(value % (1 << 64)) for value in arguments]
-        addresses = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        self.call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, shared_bytes, self.stream, addresses, None)
+    def launch(self, work: Work) -> None:
+        """On the stream."""
+        _values, addresses = work.held()
+        self.call("cuLaunchKernel", work.function, *work.sizes, self.stream, addresses, None)
 
     # ── graphs ──
 
-    @contextmanager
-    def captured(self, made: list[Any]) -> Generator[None]:
-        """Launches meanwhile are not run but become a graph, which is ready to be launched when it stands in `made`."""
-        self.call("cuStreamBeginCapture_v2", self.stream, _CAPTURE_THREAD_LOCAL)
+    def graph(self, works: Sequence[Work], waits: Sequence[Sequence[int]]) -> Any:
+        """Launches of which each begins when those that it waits for have ended (earlier ones, by their place), ready
+        to be launched as one."""
+        graph = self._made("cuGraphCreate", c_void_p(), 0)
         try:
-            yield
-        except BaseException:
-            left = c_void_p()
-            self._library.cuStreamEndCapture(self.stream, byref(left))  # broken: what it says does not matter
-            if left:
-                self._library.cuGraphDestroy(left)
-            raise
-        graph = self._made_last("cuStreamEndCapture", self.stream)
-        try:
-            made.append(self._made("cuGraphInstantiateWithFlags", c_void_p(), graph, 0))
+            nodes: list[Any] = []
+            for work, earlier in zip(works, waits, strict=True):
+                _values, addresses = work.held()
+                node = _KernelNode(work.function, *work.sizes, ctypes.cast(addresses, c_void_p))
+                before = (c_void_p * len(earlier))(*(nodes[each].value for each in earlier))
+                given = (graph, before, len(earlier), byref(node))
+                nodes.append(self._made("cuGraphAddKernelNode_v2", c_void_p(), *given))
+            return self._made("cuGraphInstantiateWithFlags", c_void_p(), graph, 0)
         finally:
             self.call("cuGraphDestroy", graph)
-
-    def _made_last(self, name: str, argument: Any) -> Any:
-        handle = c_void_p()
-        self.call(name, argument, byref(handle))
-        return handle
 
     def launch_graph(self, graph: Any) -> None:
         self.call("cuGraphLaunch", graph, self.stream)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED, TEMPORARY, Program
+from repro.targets.gpu.order import Span
+from repro.targets.gpu.plan import WORKSPACES
 
 ALIGNMENT = 256
 """Bytes; what the driver's allocations are aligned to, so that every buffer is."""
@@ -22,8 +24,8 @@ class Placement:
 
     offsets: tuple[int, ...]
     lasting: frozenset[int]
-    workspace: int
-    """Offset of the workspace in the block of the run."""
+    workspaces: tuple[Span, ...]
+    """Where they lie in the block of the run."""
     run_bytes: int
     lasting_bytes: int
     shares: tuple[tuple[str, int], ...]
@@ -31,11 +33,12 @@ class Placement:
 
 
 def placed(program: Program, workspace_bytes: int) -> Placement:
-    """Temporaries first, where the program's plan has them; then the workspace, inputs and outputs."""
+    """Temporaries first, where the program's plan has them; then workspaces of so many bytes, inputs and outputs."""
     ends = {"run": _up(program.arena_bytes), "lasting": 0}
-    shares = {"temporaries": program.arena_bytes, "workspace": workspace_bytes}
-    workspace = ends["run"]
-    ends["run"] += _up(workspace_bytes)
+    shares = {"temporaries": program.arena_bytes, "workspaces": WORKSPACES * workspace_bytes}
+    starts = [ends["run"] + turn * _up(workspace_bytes) for turn in range(WORKSPACES)]
+    workspaces = tuple((start, start + workspace_bytes) for start in starts)
+    ends["run"] += WORKSPACES * _up(workspace_bytes)
     offsets: list[int] = []
     for buffer in program.buffers:
         if buffer.role == TEMPORARY:
@@ -51,7 +54,7 @@ def placed(program: Program, workspace_bytes: int) -> Placement:
         shares[name] = shares.get(name, 0) + buffer.nbytes
     lasting = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.role in _LASTING)
     most = sorted(((name, size) for name, size in shares.items() if size), key=lambda each: (-each[1], each[0]))
-    return Placement(tuple(offsets), lasting, workspace, ends["run"], ends["lasting"], tuple(most))
+    return Placement(tuple(offsets), lasting, workspaces, ends["run"], ends["lasting"], tuple(most))
 
 
 def _up(nbytes: int) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from repro.errors import InternalError
 from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
 from repro.targets.gpu.launch import GpuKernel, Launch
-from repro.targets.gpu.steps import calls_of
+from repro.targets.gpu.steps import calls_of, shapes
 
 MOST_CAPTURED = 20_000
 """Launches of one graph: a counted loop that would make more of them is the host's."""
+WORKSPACES = 2
+"""With one, no call that needs it could run beside another."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,10 @@ class Bound:
     buffers: tuple[int, ...]
     scalars: tuple[int | None, ...]
     depths: tuple[int, ...]
-    workspace: bool
+    written: tuple[int, ...]
+    """Of the buffers, those that the kernel writes."""
+    workspace: int | None
+    """Which workspace is the kernel's, if it needs one: calls take turns."""
 
 
 @dataclass(eq=False)
@@ -66,6 +72,9 @@ class _Planner:
 
     def __init__(self, program: Program, kernels: Sequence[GpuKernel], most: int) -> None:
         self.blocks, self.kernels, self.most = calls_of(program), kernels, most
+        self.writes = [[held.writable for held in kernel.buffers] for kernel in program.kernels]
+        self.writes += [shape.writes for shape in shapes(program)]
+        self.turns = 0
 
     def nodes(self, steps: Sequence[Step], counters: tuple[int | None, ...]) -> tuple[Node, ...]:
         found: list[Node] = []
@@ -103,9 +112,13 @@ class _Planner:
     def _call(self, call: Call, counters: tuple[int | None, ...]) -> Straight:
         kernel = self.kernels[call.kernel]
         scalars = tuple(counters[depth] for depth in call.scalars)
-        workspace = kernel.workspace_bytes > 0
-        depths = call.scalars
-        launches = [Bound(call.kernel, each, call.buffers, scalars, depths, workspace) for each in kernel.launches]
+        pairs = zip(call.buffers, self.writes[call.kernel], strict=True)
+        written = tuple(buffer for buffer, writes in pairs if writes)
+        workspace = None
+        if kernel.workspace_bytes:
+            workspace, self.turns = self.turns % WORKSPACES, self.turns + 1
+        bound = partial(Bound, call.kernel, buffers=call.buffers, scalars=scalars, depths=call.scalars)
+        launches = [bound(launch=each, written=written, workspace=workspace) for each in kernel.launches]
         return Straight(launches, None in scalars)
 
     def _loop(self, loop: CountedLoop, counters: tuple[int | None, ...]) -> tuple[Node, ...]:

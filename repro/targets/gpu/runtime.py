@@ -1,9 +1,10 @@
 """A program on a device: memory once, code once, and a run as few launches as its control flow allows.
 
 The first run launches kernel by kernel and waits for each, so that one that fails is named. From the second on every
-stretch of launches without a decision in it is a CUDA graph: a training step is one launch. State stays on the device,
-and so does what is made of parameters and constants alone (`Program.once`): it is made by the first run, and by the
-next one after a parameter was given a value.
+stretch of launches without a decision in it is a CUDA graph, in which a launch waits for those alone whose memory it
+touches (repro.targets.gpu.order): a training step is one launch. State stays on the device, and so does what is made of
+parameters and constants alone (`Program.once`): it is made by the first run, and by the next one after a parameter was
+given a value.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import numpy as np
 from repro.errors import EXIT_INCOMPLETE, InternalError, ReproError
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, Program
 from repro.ir.types import Array
-from repro.targets.gpu.driver import OUT_OF_MEMORY, Driver, DriverError
+from repro.targets.gpu.driver import OUT_OF_MEMORY, Driver, DriverError, Work
 from repro.targets.gpu.launch import GpuKernel
+from repro.targets.gpu.order import Span, Touched, waits
 from repro.targets.gpu.placement import Placement, placed
 from repro.targets.gpu.plan import MOST_CAPTURED, Bound, Choice, Node, Repeat, Straight, planned
 from repro.targets.gpu.steps import shapes
@@ -181,17 +183,39 @@ class DeviceExecutable:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         with self._device():
-            kept = [
-                self._upload(self._numbers[INPUT, position], value)
-                for position, value in enumerate(inputs)
-                if (INPUT, position) in self._numbers
-            ]
+            kept = self._given(inputs)
             self._launch_all()
-            positions = sorted(position for role, position in self._numbers if role == OUTPUT)
-            outputs = [self._download(self._numbers[OUTPUT, position]) for position in positions]
-            self._wait("the run")
+            found = self._taken()
             del kept
-        return outputs
+        return found
+
+    def give(self, inputs: Sequence[Array]) -> None:
+        """What the next launches run on."""
+        with self._device():
+            kept = self._given(inputs)
+            self._wait("the inputs")
+            del kept
+
+    def launch(self) -> None:
+        """A run on what was given last; from the second one on nobody waits for it."""
+        with self._device():
+            self._launch_all()
+
+    def outputs(self) -> list[Array]:
+        """Of the last run."""
+        with self._device():
+            return self._taken()
+
+    def _given(self, inputs: Sequence[Array]) -> list[Array]:
+        """Gives what must be kept until the stream is synchronised."""
+        placed = ((self._numbers.get((INPUT, position)), value) for position, value in enumerate(inputs))
+        return [self._upload(number, value) for number, value in placed if number is not None]
+
+    def _taken(self) -> list[Array]:
+        positions = sorted(position for role, position in self._numbers if role == OUTPUT)
+        found = [self._download(self._numbers[OUTPUT, position]) for position in positions]
+        self._wait("the run")
+        return found
 
     def _launch_all(self) -> None:
         """A run between its inputs and its outputs, and before it what it needs that is not made yet."""
@@ -246,30 +270,43 @@ class DeviceExecutable:
                 if not self._checked:
                     self._wait(f"kernel {each.launch.symbol}")
             return
-        graph = self._graphs.get(id(node))
-        if graph is None:
-            made: list[Any] = []
-            with self.driver.captured(made):
-                for each in node.launches:
-                    self._launch(each, counters)
-            graph = self._graphs[id(node)] = made[0]
-        self.driver.launch_graph(graph)
+        if id(node) not in self._graphs:
+            works = [self._work(each, counters) for each in node.launches]
+            order = waits([self._touched(each) for each in node.launches])
+            self._graphs[id(node)] = self.driver.graph(works, order)
+        self.driver.launch_graph(self._graphs[id(node)])
 
     def _launch(self, bound: Bound, counters: tuple[int, ...]) -> None:
+        try:
+            self.driver.launch(self._work(bound, counters))
+        except DriverError as error:
+            raise _failed(f"kernel {bound.launch.symbol} cannot be launched", error) from None
+
+    def _work(self, bound: Bound, counters: tuple[int, ...]) -> Work:
         """The host's own counters are those of the outermost loops that it runs, in order of their depth."""
         arguments = [self._address(number) for number in bound.buffers]
         arguments += [
             counters[depth] if value is None else value
             for value, depth in zip(bound.scalars, bound.depths, strict=True)
         ]
-        if bound.workspace:
-            arguments.append(self._run_block + self._placement.workspace)
+        if bound.workspace is not None:
+            arguments.append(self._workspace(bound.workspace)[0])
         each = bound.launch
         function = self._functions[bound.kernel, each.symbol]
-        try:
-            self.driver.launch(function, each.grid, each.block, each.shared_bytes, arguments)
-        except DriverError as error:
-            raise _failed(f"kernel {each.symbol} cannot be launched", error) from None
+        return Work(function, each.grid, each.block, each.shared_bytes, tuple(arguments))
+
+    def _workspace(self, turn: int) -> Span:
+        start, end = self._placement.workspaces[turn]
+        return self._run_block + start, self._run_block + end
+
+    def _touched(self, bound: Bound) -> Touched:
+        """Each launch of a kernel counts as touching all that the kernel does."""
+        starts = {number: self._address(number) for number in bound.buffers}
+        spans = {number: (start, start + self.program.buffers[number].nbytes) for number, start in starts.items()}
+        writes = {spans[number] for number in bound.written}
+        if bound.workspace is not None:
+            writes.add(self._workspace(bound.workspace))
+        return Touched(frozenset(spans.values()) - writes, frozenset(writes))
 
     def _true(self, number: int) -> bool:
         """Element 0 of a bool buffer: the host waits for it."""

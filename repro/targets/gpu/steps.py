@@ -32,6 +32,18 @@ class Shape:
         return math.prod(self.step.extents)
 
     @property
+    def writes(self) -> list[bool]:
+        """Of each argument, whether one of the kernels writes it."""
+        pairs = zip(self.step.body, self.kernels, strict=True)
+        found = {
+            buffer
+            for call, kernel in pairs
+            for buffer, parameter in zip(call.buffers, kernel.buffers, strict=True)
+            if parameter.writable
+        }
+        return [argument in found for argument in range(self.arguments)]
+
+    @property
     def local_bytes(self) -> int:
         """Whole lines of 64 bytes."""
         most = 0
