@@ -11,7 +11,7 @@ from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBloc
 from repro.targets.gpu.launch import GpuKernel, Launch
 from repro.targets.gpu.steps import calls_of, shapes
 
-MOST_CAPTURED = 20_000
+MOST_IN_GRAPH = 20_000
 """Launches of one graph: a counted loop that would make more of them is the host's."""
 WORKSPACES = 2
 """With one, no call that needs it could run beside another."""
@@ -62,7 +62,7 @@ class Choice:
 Node = Straight | Repeat | Choice
 
 
-def planned(program: Program, kernels: Sequence[GpuKernel], most: int = MOST_CAPTURED) -> tuple[Node, ...]:
+def planned(program: Program, kernels: Sequence[GpuKernel], most: int = MOST_IN_GRAPH) -> tuple[Node, ...]:
     """The whole program; one `Straight` where no step depends on data and no loop is too long."""
     return _Planner(program, kernels, most).nodes(program.steps, ())
 

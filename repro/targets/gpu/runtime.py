@@ -23,7 +23,7 @@ from repro.targets.gpu.driver import OUT_OF_MEMORY, Driver, DriverError, Work
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.order import Span, Touched, waits
 from repro.targets.gpu.placement import Placement, placed
-from repro.targets.gpu.plan import MOST_CAPTURED, Bound, Choice, Node, Repeat, Straight, planned
+from repro.targets.gpu.plan import MOST_IN_GRAPH, Bound, Choice, Node, Repeat, Straight, planned
 from repro.targets.gpu.steps import shapes
 
 
@@ -36,14 +36,14 @@ class DeviceExecutable:
         kernels: Sequence[GpuKernel],
         parameters: Sequence[Array],
         driver: Driver,
-        most_captured: int = MOST_CAPTURED,
+        most_in_graph: int = MOST_IN_GRAPH,
     ) -> None:
         """Raises ReproError where the device has too little memory, or refuses the code."""
         self.program, self.kernels, self.driver = program, tuple(kernels), driver
         workspace = max((kernel.workspace_bytes for kernel in kernels), default=0)
         self._placement = placed(program, workspace)
-        self._plan = planned(program, kernels, most_captured)
-        self._once = planned(replace(program, steps=program.once), kernels, most_captured)
+        self._plan = planned(program, kernels, most_in_graph)
+        self._once = planned(replace(program, steps=program.once), kernels, most_in_graph)
         self._stale = True
         """Whether what `_once` makes is to be made."""
         self._sources = frozenset(buffer for call in program.once for buffer in call.buffers)
