@@ -91,8 +91,12 @@ def drawn(seed: int, shape: Sequence[int], dtype: Any, ends: bool = True) -> Arr
     return found.astype(dtype)
 
 
-@pytest.mark.parametrize("kinds", ["ui", "uu", "ii", "iu"])
-@pytest.mark.parametrize("fixed", [("b", "zb"), ("b", "za", "zb"), (), ("a", "za")], ids=lambda names: "-".join(names))
+@pytest.mark.parametrize(
+    ("kinds", "fixed"),
+    [(kinds, fixed) for kinds in ("ui", "uu", "ii", "iu") for fixed in (("b", "zb"), ("a", "za"))]
+    + [("ui", ("b", "za", "zb")), ("iu", ("b", "za", "zb")), ("uu", ()), ("ii", ())],
+    ids=lambda each: each if isinstance(each, str) else "-".join(each),
+)
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 48, 64), (17, 40, 67), (33, 20, 600)])
 def test_products_of_matrices(kinds: str, fixed: tuple[str, ...], m: int, n: int, k: int) -> None:
     left, right = (np.uint8 if kind == "u" else np.int8 for kind in kinds)
@@ -154,8 +158,8 @@ def test_convolutions(zero: int, kind: Any, shape: Sequence[int], weights: Seque
         "zx": np.array(zero if kind is np.uint8 else zero - 128, kind),
         "zw": np.array(0, np.int8),
     }
-    check(model("ConvInteger", inputs, ("w", "zx", "zw"), **attributes), inputs)
-    check(model("ConvInteger", inputs, ("w", "zw"), **attributes), inputs)
+    known = ("zx",) if zero == 0 else ()
+    check(model("ConvInteger", inputs, ("w", "zw", *known), **attributes), inputs)
 
 
 def test_weights_with_a_zero_point_of_each_channel() -> None:
@@ -203,7 +207,7 @@ def check_convolution(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> 
     check(proto, inputs, of_quads=quads(byte_products(pipeline.run(imported.graph).program)))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(convolution=convolutions())
 def test_random_convolutions(convolution: tuple[onnx.ModelProto, dict[str, Array]]) -> None:
     check_convolution(convolution)

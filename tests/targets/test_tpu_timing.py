@@ -248,7 +248,9 @@ BEYOND_7X = frozenset({"sum of rows", "maximum of rows", "heads", "Adam"})
 """What takes longer than a tenth more there, as docs/tpu_sim.md says: its HBM brings a register in 2.1 cycles."""
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name", [n if n in ("7x", "v5e") else pytest.param(n, marks=pytest.mark.full) for n in names()]
+)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_generated_kernels_take_their_bytes_over_the_bandwidth(kernel: BoundKernel, name: str) -> None:
     """Each operand and each result once over HBM, within 10 %: element by element, along rows and columns, across.
