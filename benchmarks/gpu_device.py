@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_void_p
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from repro.ir.types import Array
 from repro.machines import SM_80
 from repro.targets.gpu import codes
 from repro.targets.gpu.driver import Driver, default
-from repro.targets.gpu.plan import Straight, planned
+from repro.targets.gpu.plan import launches, planned
 from repro.targets.gpu.runtime import DeviceExecutable
 from repro.targets.gpu.shape import shaped
 
@@ -34,7 +33,7 @@ class Cuda:
         self.torch = _torch()
         self.torch.zeros(1, device="cuda")  # makes the context that the driver's calls below stand in
         self.driver: Driver = default()
-        self.driver.stream = c_void_p(self.torch.cuda.current_stream().cuda_stream)
+        self.driver.use(self.torch.cuda.current_stream().cuda_stream)
 
     @property
     def name(self) -> str:
@@ -110,12 +109,9 @@ class Loaded:
 
     def calls(self) -> Counter[int]:
         """Of each kernel in a run."""
-        launches = Counter[int]()
-        for node in planned(self.program, self.codes):
-            assert isinstance(node, Straight), "the benchmark's programs decide nothing on the way"
-            launches.update(each.kernel for each in node.launches)
-        return Counter({kernel: count // len(self.codes[kernel].launches) for kernel, count in launches.items()})
+        found = Counter(each.kernel for each in launches(planned(self.program, self.codes)))
+        return Counter({kernel: count // len(self.codes[kernel].launches) for kernel, count in found.items()})
 
     def seconds(self, inputs: Sequence[Array]) -> Mapping[str, float]:
-        """Of all calls of each kernel in one run, by digest; each call is waited for."""
+        """Of all calls of each kernel in one run, by digest; each launch is waited for."""
         return self.executable.kernel_seconds(inputs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from repro.targets.gpu import driver
 
 def measured(name: str, device: Cuda, rounds: int) -> dict[str, Any]:
     """A model in both kinds: whether their bits are the CPU's, and seconds of a run."""
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as made, ExitStack() as held:
         folder = Path(made)
         quantize(name, INTEGER, folder)
         kinds = {"quantized": (folder / "model.onnx", INTEGER), "float": (folder / "float.onnx", FLOAT)}
@@ -47,10 +48,8 @@ def measured(name: str, device: Cuda, rounds: int) -> dict[str, Any]:
             values = [to_storage(array, tensors.type_of(array).dtype).reshape(-1) for array in state]
             loaded[kind] = Loaded(device, artifact.compiled(entry, "gpu").program, values)
             loaded[kind].give(match(WORKLOADS[name].inputs(), artifact.entries[entry].inputs))
-            loaded[kind].run()
+            held.callback(loaded[kind].close)
         times = medians({kind: each.run for kind, each in loaded.items()}, device, rounds)
-        for each in loaded.values():
-            each.close()
     ratio = times["float"] / times["quantized"]
     return {"what": WORKLOADS[name].what, "exit codes": codes, "seconds": times, "ratio": ratio}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -120,11 +121,18 @@ def test_every_road_gives_the_stable_order(kind: str, name: str, descending: boo
     assert [each.tobytes() for each in lowered] == [values.tobytes(), places.tobytes()]
 
 
+NATIVE = ("few lanes", "whole power", "rows side by side", "blocks and a rest", "blocks of many rows")
+ALWAYS = {*(("f32", name) for name in NATIVE[:4]), ("u64", NATIVE[0]), ("u64", NATIVE[4])}
+"""What is run for every change."""
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*(("f32", name) for name in ("few lanes", "whole power", "rows side by side", "blocks and a rest")),
-     *(("u64", name) for name in ("few lanes", "blocks of many rows"))],
-)  # fmt: skip
+    [
+        pytest.param(*case, marks=() if case in ALWAYS else pytest.mark.full)
+        for case in itertools.product(("f32", "u64"), NATIVE)
+    ],
+)
 def test_native_code_gives_the_stable_order(kind: str, name: str) -> None:
     machines = [machine for machine in CPUS.values() if cpu.runs_here(machine) is None]
     assert machines

@@ -25,6 +25,8 @@ Node = tuple[Work, set[int]]
 """A launch in a graph, and the places there of those that it waits for."""
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_PTX, NOT_FOUND, ILLEGAL_ADDRESS = 1, 2, 218, 500, 700
 BASE = 0x7F00_0000_0000
+SINCE_12 = ("cuGraphAddKernelNode_v2",)
+"""What older drivers do not have."""
 
 
 class Function:
@@ -57,6 +59,8 @@ class FakeCuda:
         self.events: set[int] = set()
         self.calls: list[str] = []
         self.failing: dict[str, int] = {}
+        self.failing_after: dict[str, int] = {}
+        """Calls that say that something is invalid when so many of them were made."""
         self.bad_kernel = ""
         self.allocations: dict[int, Array] = {}
         self.modules: dict[int, str] = {}
@@ -64,6 +68,8 @@ class FakeCuda:
         self.asked: dict[int, int] = {}
         """Dynamic shared memory that functions may be given, in bytes."""
         self.graphs: dict[int, list[Node]] = {}
+        self.ready: dict[int, list[Node]] = {}
+        """Graphs that can be launched."""
         self.nodes: dict[int, tuple[int, int]] = {}
         """Of each the graph, and its place there."""
         self.generator = random.Random(1)
@@ -75,7 +81,7 @@ class FakeCuda:
         self._next = 1000
 
     def __getattr__(self, name: str) -> Function:
-        if not name.startswith("cu"):
+        if not name.startswith("cu") or (name in SINCE_12 and self.version < 12000):
             raise AttributeError(name)
         body = getattr(type(self), f"_{name}", None)
         if body is None:
@@ -85,6 +91,8 @@ class FakeCuda:
             self.calls.append(name)
             if name in self.failing:
                 return self.failing[name]
+            if self.count(name) > self.failing_after.get(name, len(self.calls)):
+                return INVALID_VALUE
             return body(self, *arguments) or 0
 
         function = Function(call)
@@ -269,7 +277,7 @@ class FakeCuda:
 
     def _cuGraphInstantiateWithFlags(self, place: Any, graph: Any, flags: int) -> None:
         assert flags == 0
-        self.graphs[self._handle(place)] = self.graphs[graph.value]
+        self.ready[self._handle(place)] = self.graphs[graph.value]
 
     def _cuGraphDestroy(self, graph: Any) -> None:
         self.nodes = {node: held for node, held in self.nodes.items() if held[0] != graph.value}
@@ -277,7 +285,7 @@ class FakeCuda:
 
     def _cuGraphLaunch(self, graph: Any, stream: Any) -> int:
         """Nodes in any order that their edges leave."""
-        nodes = self.graphs[graph.value]
+        nodes = self.ready[graph.value]
         left, ended = set(range(len(nodes))), set[int]()
         while left:
             number = self.order(sorted(each for each in left if nodes[each][1] <= ended))
@@ -287,7 +295,7 @@ class FakeCuda:
         return 0
 
     def _cuGraphExecDestroy(self, graph: Any) -> None:
-        del self.graphs[graph.value]
+        del self.ready[graph.value]
 
     # ── time, errors ──
 

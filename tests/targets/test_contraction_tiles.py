@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -222,6 +223,7 @@ def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> N
 
 
 @MACHINES
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("rows", "vectors", "width", "m", "columns", "k", "first"),
     [
@@ -234,16 +236,16 @@ def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> N
     ],
 )
 def test_terms_that_the_first_tiles_copy(
-    machine, rows: int, vectors: int, width: int, m: int, columns: int, k: int, first: bool
+    machine, rows: int, vectors: int, width: int, m: int, columns: int, k: int, first: bool, every: bool
 ) -> None:
     """Rows, columns or both, a tile's at a time; rows too few for a tile, columns of some tiles and of many, several
     blocks, panels and batches. Where tiles have few rows, or short runs of columns far apart, columns are packed by a
     pass of their own."""
     per_tile = vectors * width
     whole, parts = (m, columns * per_tile), (2 * rows, 5 * per_tile)
-    for left, packs, batch, blocks in (
-        (True, True, 1, whole), (True, True, 1, parts), (True, False, 2, parts), (False, True, 1, parts)
-    ):  # fmt: skip
+    kinds = (True, True, 1), (True, False, 2), (False, True, 1)
+    cases = [(kinds[0], whole), *((kind, parts) for kind in kinds)]
+    for (left, packs, batch), blocks in itertools.product(kinds, (whole, parts)) if every else cases:
         kernel = matmul(m, columns * per_tile, k, left=left, batch=batch, bias=left)
         tile = ContractionTile(rows, vectors, *blocks, 2 if packs else 1, packs=packs)
         chosen = Schedule(None, width, 1, tile)
@@ -253,7 +255,10 @@ def test_terms_that_the_first_tiles_copy(
 
 
 @MACHINES
-@pytest.mark.parametrize(("dtype", "unroll"), [(F32, 1), (F32, 3), (F32, 4), (F64, 3)])
+@pytest.mark.parametrize(
+    ("dtype", "unroll"),
+    [(F32, 1), (F32, 3), (F32, 4), (F64, 3), *(pytest.param(F64, turns, marks=pytest.mark.full) for turns in (1, 4))],
+)
 @pytest.mark.parametrize(("rows", "vectors", "k"), [(14, 2, 40), (9, 2, 515), (6, 4, 1030)])
 def test_rows_in_place_that_are_asked_for(machine, rows: int, vectors: int, k: int, unroll: int, dtype: DType) -> None:
     """A line ahead, in stretches of whole turns; with an epilogue that asks for its own operands meanwhile too."""

@@ -20,12 +20,12 @@ def test_a_graph_that_cannot_be_made_leaves_nothing() -> None:
     library, driver = opened_fake()
     device = DeviceExecutable(program, kernels, parameters, driver)
     wanted = device.run(inputs)
-    for call in ("cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags"):
-        library.failing[call] = 1
+    for call, good in (("cuGraphAddKernelNode_v2", 1), ("cuGraphInstantiateWithFlags", 0)):
+        library.failing_after[call] = library.count(call) + good
         with pytest.raises(ReproError, match=f"the device fails(.|\n)*{call}"):
             device.run(inputs)
-        assert not library.graphs and not library.nodes
-        library.failing.clear()
+        assert not library.graphs and not library.nodes and not library.ready
+        library.failing_after.clear()
     assert [a.tobytes() for a in device.run(inputs)] == [a.tobytes() for a in wanted]
 
 
@@ -41,7 +41,7 @@ def test_what_is_not_taken_back_keeps_nothing_else(refused: str) -> None:
     library.failing[refused] = 1
     device.close()
     assert not library.allocations and library.contexts == 0
-    kept = [bool(each) for each in (library.graphs, library.events, library.modules)]
+    kept = [bool(each) for each in (library.ready, library.events, library.modules)]
     assert sum(kept) == (refused != "cuStreamSynchronize")
 
 
@@ -89,3 +89,12 @@ def test_a_lost_device_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lost() is None
     library.sticky = 700
     assert lost() == "cuStreamSynchronize says CUDA_ERROR_ILLEGAL_ADDRESS"
+
+
+def test_a_stream_of_someone_elses_is_used_and_kept() -> None:
+    library, driver = opened_fake()
+    (own,) = library.streams
+    driver.use(7)
+    assert (driver.stream.value, library.streams) == (7, set()), f"{own} was given back"
+    driver.close()
+    assert library.count("cuStreamDestroy_v2") == 1 and library.retained == 0

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro.targets.gpu import runtime
+from passes import pipeline
+from repro.ir import index as ix
+from repro.ir.expressions import Lanes, load, reduce
+from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.program import INPUT, OUTPUT, Buffer, Call, Program
+from repro.ir.types import F32, Array
+from repro.machines import SM_80
+from repro.targets.gpu import codes, runtime
+from repro.targets.gpu.driver import Driver, opened
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
+from repro.targets.gpu.interpreter.memory import GlobalMemory, Threads, Window
 from repro.targets.gpu.order import Span, Touched, waits
+from repro.targets.gpu.plan import Bound
 from repro.targets.gpu.runtime import DeviceExecutable
+from tests.passes.test_row_blocks import inputs_of
+from tests.targets.fake_cuda import FakeCuda, Work
+from tests.targets.test_gpu_blocks import GRAPHS, eager
 from tests.targets.test_gpu_runtime import entry, opened_fake
 
 SPANS = st.tuples(st.integers(0, 12), st.integers(1, 6)).map(lambda each: (each[0], each[0] + each[1]))
@@ -58,13 +73,135 @@ def test_many_launches_on_the_same_memory_are_one_after_another() -> None:
     assert last == list(range(4000))
 
 
-@pytest.mark.parametrize("order", [min, max], ids=["first first", "last first"])
+class Watched(FakeCuda):
+    """Notes the bytes that each launch really touches, which the interpreter sees, whatever is said of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[Array, Array]] = []
+        """Of each launch that was run what it read and what it wrote: bits of the bytes of all allocations."""
+        self.now: tuple[Array, Array] | None = None
+
+    def _execute(self, work: Work) -> int:
+        size = sum(array.size for array in self.allocations.values())
+        self.now = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+        found = super()._execute(work)
+        self.seen.append((np.packbits(self.now[0]), np.packbits(self.now[1])))
+        return found
+
+    def note(self, window: Window, offsets: Array, nbytes: int, loads: bool) -> None:
+        address, before = window.data.ctypes.data, 0
+        for array in self.allocations.values():
+            first = address - array.ctypes.data
+            if 0 <= first < array.size and self.now is not None:
+                places = before + first + np.unique(offsets).astype(np.int64)[:, None] + np.arange(nbytes)
+                self.now[0 if loads else 1][places[places < before + array.size]] = True
+            before += array.size
+
+
+def three_sums() -> tuple[Program, list[Array]]:
+    """Of 9,000 numbers each, by a kernel of two launches with a workspace between them."""
+    inner = ix.axis(0, 9000)
+    total = reduce("add", Lanes(32, 4096), [inner], [load(F32, 0, inner)])
+    kernel = Kernel(
+        (BufferParameter(F32, 9000, False), BufferParameter(F32, 1, True)), (), (), 0, (Store(1, ix.number(0), total),)
+    )
+    buffers = [Buffer(F32, 9000, INPUT, n) for n in range(3)] + [Buffer(F32, 1, OUTPUT, n) for n in range(3)]
+    steps = tuple(Call(0, (n, n + 3)) for n in range(3))
+    random = np.random.default_rng(1)
+    given = [random.standard_normal(9000).astype(np.float32) for _ in range(3)]
+    return Program((kernel,), tuple(buffers), (), steps, 0), given
+
+
+def watched(case: str, patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Pairs of launches, by number, that touch what the other writes though neither waits for the other. The last run
+    is a graph, whose results are those of the first, which launches one by one."""
+    parameters: Sequence[Array] = ()
+    if case == "sums":
+        program, inputs = three_sums()
+        kernels = codes(program, SM_80)
+    elif case in GRAPHS:
+        graph = GRAPHS[case]()
+        program, inputs = eager(pipeline.run(graph).program), inputs_of(graph)
+        kernels = codes(program, SM_80)
+    else:
+        program, kernels, inputs, parameters = entry(case, "train_step")
+    library, places = Watched(), GlobalMemory._places
+
+    def noted(
+        memory: GlobalMemory, addresses: Array, nbytes: int, threads: Threads, loads: bool = False
+    ) -> Iterator[Any]:
+        for window, offsets, chosen in places(memory, addresses, nbytes, threads, loads):
+            library.note(window, offsets, nbytes, loads)
+            yield window, offsets, chosen
+
+    patch.setattr(GlobalMemory, "_places", noted)
+    library.order = min  # in the program's order
+    driver = opened(library)
+    assert isinstance(driver, Driver)
+    device = DeviceExecutable(program, kernels, parameters, driver)
+    device.run(inputs)
+    library.seen.clear()
+    device.run(inputs)
+    assert library.count("cuGraphLaunch") == 1
+    (nodes,) = library.ready.values()
+    assert len(nodes) == len(library.seen) > 2
+    assert all(written.any() for _, written in library.seen), "a launch that writes nothing was not seen"
+    ended = behind([sorted(earlier) for _, earlier in nodes])
+    return [
+        (a, b)
+        for b, (reads, writes) in enumerate(library.seen)
+        for a, (read, written) in enumerate(library.seen[:b])
+        if a not in ended[b] and ((written & (reads | writes)).any() or (read & writes).any())
+    ]
+
+
+WATCHED = ("sums", "trained", "loop", "digits_mlp_trained", "digits_cnn_trained")
+
+
+@pytest.mark.parametrize("case", WATCHED)
+def test_launches_that_touch_what_another_writes_wait_for_it(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not watched(case, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("case", "left_out"), [("sums", "workspace"), ("trained", "blocks"), ("digits_mlp_trained", "reads")]
+)
+def test_what_is_left_out_is_found(case: str, left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launch touches without saying so: its workspace, what a step over blocks of rows writes, what is read."""
+    touched = DeviceExecutable._touched
+
+    def less(self: DeviceExecutable, bound: Bound) -> Touched:
+        if left_out == "workspace":
+            return touched(self, replace(bound, workspace=None))
+        if left_out == "blocks":
+            inside = bound.kernel >= len(self.program.kernels)
+            return touched(self, replace(bound, written=()) if inside else bound)
+        return replace(touched(self, bound), reads=frozenset())
+
+    monkeypatch.setattr(DeviceExecutable, "_touched", less)
+    assert watched(case, monkeypatch)
+
+
+def breadth_first() -> Callable[[Sequence[int]], int]:
+    """Of what waits for nothing any more, what has waited the longest: launches of calls side by side take turns."""
+    known: dict[int, int] = {}
+
+    def chosen(ready: Sequence[int]) -> int:
+        for number in ready:
+            known.setdefault(number, len(known))
+        return min(ready, key=lambda number: known[number])
+
+    return chosen
+
+
+@pytest.mark.parametrize("order", [breadth_first(), max], ids=["breadth first", "last first"])
 @pytest.mark.parametrize("case", ["digits_cnn_trained", "digits_mlp_trained"])
-def test_any_order_that_is_left_has_the_same_bits(case: str, order: object) -> None:
+def test_any_order_that_is_left_has_the_same_bits(case: str, order: Callable[[Sequence[int]], int]) -> None:
     """Random ones are taken by every other test of the runtime. Without edges the last first is another result."""
     program, kernels, inputs, parameters = entry(case, "train_step")
     library, driver = opened_fake()
-    library.order = order  # pyright: ignore[reportAttributeAccessIssue]
+    library.order = order
     device = DeviceExecutable(program, kernels, parameters, driver)
     model = InterpretedExecutable(program, kernels, parameters)
     for _ in range(2):

@@ -39,7 +39,7 @@ from repro.targets.gpu.guard import guarded
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.placement import placed
-from repro.targets.gpu.plan import Repeat, Straight, planned
+from repro.targets.gpu.plan import Repeat, Straight, planned, workspace_bytes
 from repro.targets.gpu.runtime import DeviceExecutable
 from tests.targets.fake_cuda import FakeCuda
 
@@ -84,7 +84,8 @@ def test_three_runs_are_those_of_the_interpreter(case: str, name: str) -> None:
     device.run(inputs)
     assert library.count("cuMemcpyHtoDAsync_v2") - uploads == len(inputs)
     device.close()
-    assert not library.allocations and not library.modules and not library.graphs and not library.events
+    assert not library.allocations and not library.modules and not library.events
+    assert not library.graphs and not library.ready
     assert library.contexts == 0
 
 
@@ -183,7 +184,7 @@ def test_what_is_made_of_parameters_is_made_again_after_one_was_set() -> None:
             assert np.array_equal(executable.run([x])[0], x + 2 * weight)
         assert library.count("cuGraphLaunch") == graphs
     device.close()
-    assert not library.allocations and not library.graphs
+    assert not library.allocations and not library.ready
 
 
 # ── control flow ────────────────────────────────────────────────────────────────────────────────────
@@ -311,7 +312,7 @@ def test_too_little_memory_says_what_it_is_for() -> None:
     error = caught.value
     assert error.exit_code == EXIT_INCOMPLETE
     assert error.found == "100,000 bytes free"
-    placement = placed(program, max(kernel.workspace_bytes for kernel in kernels))
+    placement = placed(program, workspace_bytes(planned(program, kernels), kernels))
     assert error.expected is not None
     assert error.expected.startswith(f"{placement.run_bytes + placement.lasting_bytes:,} bytes: ")
     assert f"temporaries {program.arena_bytes:,}" in error.expected and "parameters " in error.expected
@@ -320,7 +321,9 @@ def test_too_little_memory_says_what_it_is_for() -> None:
 
 def test_memory_that_is_short_for_parameters_alone_is_given_back() -> None:
     program, kernels, _, parameters = entry("digits_mlp_trained", "train_step")
-    library, driver = opened_fake(memory=placed(program, 8).run_bytes + 1000)
+    library, driver = opened_fake(
+        memory=placed(program, workspace_bytes(planned(program, kernels), kernels)).run_bytes + 1000
+    )
     with pytest.raises(ReproError, match="too little memory") as caught:
         DeviceExecutable(program, kernels, parameters, driver)
     assert caught.value.found == f"{library.memory:,} bytes free"

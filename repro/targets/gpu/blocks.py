@@ -70,10 +70,7 @@ def _resident(parts: Sequence[Part], made: Roads, machine: GpuMachine) -> int:
 
 def _parameters(shape: Shape) -> str:
     """Of a buffer that the step writes nothing is said: another of its kernels may read it."""
-    written: set[int] = set()
-    for call, kernel in zip(shape.step.body, shape.kernels, strict=True):
-        written |= {b for b, parameter in zip(call.buffers, kernel.buffers, strict=True) if parameter.writable}
-    made = [f"ptr {'' if n in written else 'noalias readonly '}%b{n}" for n in range(shape.arguments)]
+    made = [f"ptr {'' if writes else 'noalias readonly '}%b{n}" for n, writes in enumerate(shape.writes)]
     return ", ".join([*made, *(f"i64 %s{n}" for n in range(shape.depths))])
 
 

@@ -42,7 +42,7 @@ class Work:
     arguments: tuple[int, ...]
 
     def held(self) -> tuple[Any, Any]:
-        """The arguments' values, and their addresses as the driver reads them."""
+        """The arguments' values, which must live until the driver has read them, and their addresses."""
         count = len(self.arguments)
         values = (c_uint64 * count)(*(value % (1 << 64) for value in self.arguments))
         first = ctypes.addressof(values)
@@ -145,21 +145,33 @@ def _load_library() -> Any:
 class Driver:
     """One device, its primary context and a stream. `library` is libcuda, or what stands in for it in a test.
 
-    Threads take turns: all of them use one stream, and who waits for it then waits for work of its own, whose failure
-    it names."""
+    Threads take turns: all of them use one stream, and what fails on it while one waits is then work of its own, or
+    what was launched without waiting."""
 
     def __init__(self, library: Any, ordinal: int = 0) -> None:
         self._library = library
         self._turn = threading.RLock()
         for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, c_int
+            function = getattr(library, name, None)
+            if function is not None:  # an older driver has none, and is refused for its version
+                function.argtypes, function.restype = arguments, c_int
         self.call("cuInit", 0)
         self.device = self._ask(ordinal)
         self._number = self._made("cuDeviceGet", c_int(), ordinal).value
         self._context = self._made("cuDevicePrimaryCtxRetain", c_void_p(), self._number)
         with self.current():
             self.stream = self._made("cuStreamCreate", c_void_p(), _NON_BLOCKING)
+        self._owns_stream = True
+
+    def use(self, stream: int) -> None:
+        """Launch on a stream of someone else's, who keeps it."""
+        with self.current():
+            self._give_stream_back()
+        self.stream, self._owns_stream = c_void_p(stream), False
+
+    def _give_stream_back(self) -> None:
+        if self._owns_stream:
+            self.call("cuStreamDestroy_v2", self.stream)
 
     # ── calls ──
 
@@ -195,7 +207,7 @@ class Driver:
     def close(self) -> None:
         """Give the stream and the context back, which is hundreds of megabytes of a device's memory."""
         with self.current():
-            self.call("cuStreamDestroy_v2", self.stream)
+            self._give_stream_back()
         self.call("cuDevicePrimaryCtxRelease_v2", self._number)
 
     # ── the device ──
@@ -291,7 +303,7 @@ class Driver:
                 nodes.append(self._made("cuGraphAddKernelNode_v2", c_void_p(), *given))
             return self._made("cuGraphInstantiateWithFlags", c_void_p(), graph, 0)
         finally:
-            self.call("cuGraphDestroy", graph)
+            self._library.cuGraphDestroy(graph)  # what it says changes nothing
 
     def launch_graph(self, graph: Any) -> None:
         self.call("cuGraphLaunch", graph, self.stream)

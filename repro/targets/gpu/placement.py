@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED, TEMPORARY, Program
 from repro.targets.gpu.order import Span
-from repro.targets.gpu.plan import WORKSPACES
 
 ALIGNMENT = 256
 """Bytes; what the driver's allocations are aligned to, so that every buffer is."""
@@ -32,14 +32,14 @@ class Placement:
     """Bytes by what they are for, the most first."""
 
 
-def placed(program: Program, workspace_bytes: int) -> Placement:
+def placed(program: Program, workspace_bytes: Sequence[int]) -> Placement:
     """Temporaries first, where the program's plan has them; then workspaces of so many bytes, inputs and outputs."""
     ends = {"run": _up(program.arena_bytes), "lasting": 0}
-    shares = {"temporaries": program.arena_bytes, "workspaces": WORKSPACES * workspace_bytes}
-    starts = [ends["run"] + turn * _up(workspace_bytes) for turn in range(WORKSPACES)]
-    workspaces = tuple((start, start + workspace_bytes) for start in starts)
-    ends["run"] += WORKSPACES * _up(workspace_bytes)
-    offsets: list[int] = []
+    shares = {"temporaries": program.arena_bytes, "workspaces": sum(workspace_bytes)}
+    workspaces, offsets = list[Span](), list[int]()
+    for nbytes in workspace_bytes:
+        workspaces.append((ends["run"], ends["run"] + nbytes))
+        ends["run"] += _up(nbytes)
     for buffer in program.buffers:
         if buffer.role == TEMPORARY:
             offsets.append(buffer.position)
@@ -54,7 +54,7 @@ def placed(program: Program, workspace_bytes: int) -> Placement:
         shares[name] = shares.get(name, 0) + buffer.nbytes
     lasting = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.role in _LASTING)
     most = sorted(((name, size) for name, size in shares.items() if size), key=lambda each: (-each[1], each[0]))
-    return Placement(tuple(offsets), lasting, workspaces, ends["run"], ends["lasting"], tuple(most))
+    return Placement(tuple(offsets), lasting, tuple(workspaces), ends["run"], ends["lasting"], tuple(most))
 
 
 def _up(nbytes: int) -> int:

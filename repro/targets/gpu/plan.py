@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from repro.errors import InternalError
 from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While
@@ -35,7 +34,7 @@ class Bound:
 
 @dataclass(eq=False)
 class Straight:
-    """Launches in order. `open`: some take counters of a loop of the host, so they cannot be a graph."""
+    """Launches, in the program's order. `open`: some take counters of a loop of the host, so they cannot be a graph."""
 
     launches: list[Bound] = field(default_factory=list[Bound])
     open: bool = False
@@ -65,6 +64,27 @@ Node = Straight | Repeat | Choice
 def planned(program: Program, kernels: Sequence[GpuKernel], most: int = MOST_IN_GRAPH) -> tuple[Node, ...]:
     """The whole program; one `Straight` where no step depends on data and no loop is too long."""
     return _Planner(program, kernels, most).nodes(program.steps, ())
+
+
+def launches(nodes: Sequence[Node]) -> Iterator[Bound]:
+    """All that stand in them, those of both sides of a choice too."""
+    for node in nodes:
+        match node:
+            case Straight():
+                yield from node.launches
+            case Repeat():
+                yield from launches(node.body)
+            case Choice():
+                yield from launches((*node.then, *node.otherwise))
+
+
+def workspace_bytes(nodes: Sequence[Node], kernels: Sequence[GpuKernel]) -> list[int]:
+    """Of each workspace, as many as its calls need."""
+    found = [0] * WORKSPACES
+    for each in launches(nodes):
+        if each.workspace is not None:
+            found[each.workspace] = max(found[each.workspace], kernels[each.kernel].workspace_bytes)
+    return found
 
 
 class _Planner:
@@ -117,8 +137,10 @@ class _Planner:
         workspace = None
         if kernel.workspace_bytes:
             workspace, self.turns = self.turns % WORKSPACES, self.turns + 1
-        bound = partial(Bound, call.kernel, buffers=call.buffers, scalars=scalars, depths=call.scalars)
-        launches = [bound(launch=each, written=written, workspace=workspace) for each in kernel.launches]
+        launches = [
+            Bound(call.kernel, each, call.buffers, scalars, call.scalars, written, workspace)
+            for each in kernel.launches
+        ]
         return Straight(launches, None in scalars)
 
     def _loop(self, loop: CountedLoop, counters: tuple[int | None, ...]) -> tuple[Node, ...]:

@@ -23,7 +23,16 @@ from repro.targets.gpu.driver import OUT_OF_MEMORY, Driver, DriverError, Work
 from repro.targets.gpu.launch import GpuKernel
 from repro.targets.gpu.order import Span, Touched, waits
 from repro.targets.gpu.placement import Placement, placed
-from repro.targets.gpu.plan import MOST_IN_GRAPH, Bound, Choice, Node, Repeat, Straight, planned
+from repro.targets.gpu.plan import (
+    MOST_IN_GRAPH,
+    Bound,
+    Choice,
+    Node,
+    Repeat,
+    Straight,
+    planned,
+    workspace_bytes,
+)
 from repro.targets.gpu.steps import shapes
 
 
@@ -40,16 +49,15 @@ class DeviceExecutable:
     ) -> None:
         """Raises ReproError where the device has too little memory, or refuses the code."""
         self.program, self.kernels, self.driver = program, tuple(kernels), driver
-        workspace = max((kernel.workspace_bytes for kernel in kernels), default=0)
-        self._placement = placed(program, workspace)
         self._plan = planned(program, kernels, most_in_graph)
         self._once = planned(replace(program, steps=program.once), kernels, most_in_graph)
+        self._placement = placed(program, workspace_bytes((*self._plan, *self._once), kernels))
         self._stale = True
         """Whether what `_once` makes is to be made."""
         self._sources = frozenset(buffer for call in program.once for buffer in call.buffers)
         self._modules: list[Any] = []
         self._functions: dict[tuple[int, str], Any] = {}
-        self._graphs: dict[int, Any] = {}
+        self._graphs: dict[Straight, Any] = {}
         self._blocks: list[int] = []
         self._events: tuple[Any, ...] = ()
         self._checked = False
@@ -197,7 +205,7 @@ class DeviceExecutable:
             del kept
 
     def launch(self) -> None:
-        """A run on what was given last; from the second one on nobody waits for it."""
+        """A run on what was given last; from the second one on it is waited for where the host decides, and no more."""
         with self._device():
             self._launch_all()
 
@@ -270,11 +278,11 @@ class DeviceExecutable:
                 if not self._checked:
                     self._wait(f"kernel {each.launch.symbol}")
             return
-        if id(node) not in self._graphs:
+        if node not in self._graphs:
             works = [self._work(each, counters) for each in node.launches]
             order = waits([self._touched(each) for each in node.launches])
-            self._graphs[id(node)] = self.driver.graph(works, order)
-        self.driver.launch_graph(self._graphs[id(node)])
+            self._graphs[node] = self.driver.graph(works, order)
+        self.driver.launch_graph(self._graphs[node])
 
     def _launch(self, bound: Bound, counters: tuple[int, ...]) -> None:
         try:
