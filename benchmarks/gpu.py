@@ -139,9 +139,13 @@ class StepRun:
         made = self.training.step()
         self.weights = made.weights
         loaded = Loaded(self.device, made.program, [value.reshape(-1) for value in made.initial])
-        loaded.give(self.training.inputs)
-        loaded.run()
-        loss = float(loaded.outputs()[0][0])
+        try:
+            loaded.give(self.training.inputs)
+            loaded.run()
+            loss = float(loaded.outputs()[0][0])
+        except BaseException:
+            loaded.close()
+            raise
         self.loaded = loaded
         return {
             "seconds": medians({"ours": loaded.run}, self.device, self.rounds),

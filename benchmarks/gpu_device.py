@@ -21,7 +21,7 @@ from repro.ir.types import Array
 from repro.machines import SM_80
 from repro.targets.gpu import codes
 from repro.targets.gpu.driver import Driver, default
-from repro.targets.gpu.plan import launches, planned
+from repro.targets.gpu.plan import Straight, launches, planned
 from repro.targets.gpu.runtime import DeviceExecutable
 from repro.targets.gpu.shape import shaped
 
@@ -109,7 +109,9 @@ class Loaded:
 
     def calls(self) -> Counter[int]:
         """Of each kernel in a run."""
-        found = Counter(each.kernel for each in launches(planned(self.program, self.codes)))
+        nodes = planned(self.program, self.codes)
+        assert all(isinstance(node, Straight) for node in nodes), "the benchmark's programs decide nothing on the way"
+        found = Counter(each.kernel for each in launches(nodes))
         return Counter({kernel: count // len(self.codes[kernel].launches) for kernel, count in found.items()})
 
     def seconds(self, inputs: Sequence[Array]) -> Mapping[str, float]:

@@ -47,8 +47,8 @@ def measured(name: str, device: Cuda, rounds: int) -> dict[str, Any]:
             state = artifact.initial_state(entry).values()
             values = [to_storage(array, tensors.type_of(array).dtype).reshape(-1) for array in state]
             loaded[kind] = Loaded(device, artifact.compiled(entry, "gpu").program, values)
-            loaded[kind].give(match(WORKLOADS[name].inputs(), artifact.entries[entry].inputs))
             held.callback(loaded[kind].close)
+            loaded[kind].give(match(WORKLOADS[name].inputs(), artifact.entries[entry].inputs))
         times = medians({kind: each.run for kind, each in loaded.items()}, device, rounds)
     ratio = times["float"] / times["quantized"]
     return {"what": WORKLOADS[name].what, "exit codes": codes, "seconds": times, "ratio": ratio}

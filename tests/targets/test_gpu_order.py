@@ -15,15 +15,25 @@ from passes import pipeline
 from repro.ir import index as ix
 from repro.ir.expressions import Lanes, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
-from repro.ir.program import INPUT, OUTPUT, Buffer, Call, Program
-from repro.ir.types import F32, Array
+from repro.ir.program import (
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    PREPARED,
+    Branch,
+    Buffer,
+    Call,
+    CountedLoop,
+    Program,
+)
+from repro.ir.types import BOOL, F32, Array
 from repro.machines import SM_80
 from repro.targets.gpu import codes, runtime
 from repro.targets.gpu.driver import Driver, opened
 from repro.targets.gpu.interpreter.executable import InterpretedExecutable
 from repro.targets.gpu.interpreter.memory import GlobalMemory, Threads, Window
 from repro.targets.gpu.order import Span, Touched, waits
-from repro.targets.gpu.plan import Bound
+from repro.targets.gpu.plan import Bound, launches
 from repro.targets.gpu.runtime import DeviceExecutable
 from tests.passes.test_row_blocks import inputs_of
 from tests.targets.fake_cuda import FakeCuda, Work
@@ -99,23 +109,57 @@ class Watched(FakeCuda):
             before += array.size
 
 
-def three_sums() -> tuple[Program, list[Array]]:
-    """Of 9,000 numbers each, by a kernel of two launches with a workspace between them."""
-    inner = ix.axis(0, 9000)
+def sum_of(count: int) -> Kernel:
+    """More than 4,096 numbers are summed by two launches with a workspace between them."""
+    inner = ix.axis(0, count)
     total = reduce("add", Lanes(32, 4096), [inner], [load(F32, 0, inner)])
-    kernel = Kernel(
-        (BufferParameter(F32, 9000, False), BufferParameter(F32, 1, True)), (), (), 0, (Store(1, ix.number(0), total),)
-    )
+    held = BufferParameter(F32, count, False), BufferParameter(F32, 1, True)
+    return Kernel(held, (), (), 0, (Store(1, ix.number(0), total),))
+
+
+def drawn(count: int) -> Array:
+    return np.random.default_rng(count).standard_normal(count).astype(np.float32)
+
+
+def three_sums() -> tuple[Program, list[Array]]:
     buffers = [Buffer(F32, 9000, INPUT, n) for n in range(3)] + [Buffer(F32, 1, OUTPUT, n) for n in range(3)]
     steps = tuple(Call(0, (n, n + 3)) for n in range(3))
-    random = np.random.default_rng(1)
-    given = [random.standard_normal(9000).astype(np.float32) for _ in range(3)]
-    return Program((kernel,), tuple(buffers), (), steps, 0), given
+    return Program((sum_of(9000),), tuple(buffers), (), steps, 0), [drawn(9000 + n)[:9000] for n in range(3)]
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_each_call_has_a_workspace_of_its_size(chosen: bool) -> None:
+    """The largest made once, another on one side of a choice, one in a loop of the host."""
+    counts = 70_000, 30_000, 9_000, 1
+    kernels = tuple(map(sum_of, counts))
+    buffers = (
+        *(Buffer(F32, count, INPUT, n) for n, count in enumerate(counts[1:3])), Buffer(BOOL, 1, INPUT, 2),
+        Buffer(F32, counts[0], PARAMETER, 0), Buffer(F32, 1, PREPARED, 0),
+        *(Buffer(F32, 1, OUTPUT, n) for n in range(3)),
+    )  # fmt: skip
+    steps = (
+        Branch(2, (Call(1, (0, 5)),), (Call(2, (1, 5)),)), CountedLoop(3, (Call(2, (1, 6)),)), Call(3, (4, 7)),
+    )  # fmt: skip
+    program = Program(kernels, buffers, (), steps, 0, once=(Call(0, (3, 4)),))
+    made = codes(program, SM_80)
+    sizes = [code.workspace_bytes for code in made]
+    assert sorted(sizes, reverse=True) == sizes and sizes[2] > 0 == sizes[3]
+    _, driver = opened_fake()
+    given, weights = [drawn(counts[1]), drawn(counts[2]), np.array([chosen])], drawn(counts[0])
+    device = DeviceExecutable(program, made, [weights], driver, most_in_graph=1)
+    bounds = [*launches(device._plan), *launches(device._once)]
+    assert len({bound.kernel for bound in bounds}) == len(kernels)
+    for bound in bounds:
+        if bound.workspace is not None:
+            start, end = device._workspace(bound.workspace)
+            assert end - start >= made[bound.kernel].workspace_bytes > 0
+    model = InterpretedExecutable(program, made, [weights])
+    for _ in range(2):
+        assert [array.tobytes() for array in device.run(given)] == [array.tobytes() for array in model.run(given)]
 
 
 def watched(case: str, patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Pairs of launches, by number, that touch what the other writes though neither waits for the other. The last run
-    is a graph, whose results are those of the first, which launches one by one."""
+    """Pairs of launches, by number, that touch what the other writes though neither waits for the other."""
     parameters: Sequence[Array] = ()
     if case == "sums":
         program, inputs = three_sums()
@@ -183,7 +227,10 @@ def test_what_is_left_out_is_found(case: str, left_out: str, monkeypatch: pytest
     assert watched(case, monkeypatch)
 
 
-def breadth_first() -> Callable[[Sequence[int]], int]:
+Order = Callable[[Sequence[int]], int]
+
+
+def breadth_first() -> Order:
     """Of what waits for nothing any more, what has waited the longest: launches of calls side by side take turns."""
     known: dict[int, int] = {}
 
@@ -195,13 +242,13 @@ def breadth_first() -> Callable[[Sequence[int]], int]:
     return chosen
 
 
-@pytest.mark.parametrize("order", [breadth_first(), max], ids=["breadth first", "last first"])
+@pytest.mark.parametrize("order", [breadth_first, lambda: max], ids=["breadth first", "last first"])
 @pytest.mark.parametrize("case", ["digits_cnn_trained", "digits_mlp_trained"])
-def test_any_order_that_is_left_has_the_same_bits(case: str, order: Callable[[Sequence[int]], int]) -> None:
+def test_any_order_that_is_left_has_the_same_bits(case: str, order: Callable[[], Order]) -> None:
     """Random ones are taken by every other test of the runtime. Without edges the last first is another result."""
     program, kernels, inputs, parameters = entry(case, "train_step")
     library, driver = opened_fake()
-    library.order = order
+    library.order = order()
     device = DeviceExecutable(program, kernels, parameters, driver)
     model = InterpretedExecutable(program, kernels, parameters)
     for _ in range(2):

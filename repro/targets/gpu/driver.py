@@ -1,7 +1,7 @@
 """The CUDA driver by ctypes: the calls that running a program takes, each checked.
 
 Names, signatures and constants are those of the CUDA Driver API's documentation (cuda.h, 12.x and 13.0); each function
-exists since 11.4 or longer. Nothing here knows of programs.
+exists since 11.4 or longer, `cuGraphAddKernelNode_v2` since 12.0. Nothing here knows of programs.
 """
 
 from __future__ import annotations
@@ -166,8 +166,9 @@ class Driver:
     def use(self, stream: int) -> None:
         """Launch on a stream of someone else's, who keeps it."""
         with self.current():
+            self.synchronise()
             self._give_stream_back()
-        self.stream, self._owns_stream = c_void_p(stream), False
+            self.stream, self._owns_stream = c_void_p(stream), False
 
     def _give_stream_back(self) -> None:
         if self._owns_stream:

@@ -137,11 +137,11 @@ class _Planner:
         workspace = None
         if kernel.workspace_bytes:
             workspace, self.turns = self.turns % WORKSPACES, self.turns + 1
-        launches = [
+        bounds = [
             Bound(call.kernel, each, call.buffers, scalars, call.scalars, written, workspace)
             for each in kernel.launches
         ]
-        return Straight(launches, None in scalars)
+        return Straight(bounds, None in scalars)
 
     def _loop(self, loop: CountedLoop, counters: tuple[int | None, ...]) -> tuple[Node, ...]:
         """Unrolled where that is one run of launches, short enough."""
