@@ -75,6 +75,7 @@ def test_a_part_is_computed_as_its_model() -> None:
     assert qdq_of_prepared(audited.proto) == INTEGER
 
 
+@pytest.mark.full
 def test_in_floats_its_optimizer_has_others(sketch: Sketch) -> None:
     assert FUSED not in with_our_bits(audited(sketch, FLOAT, FUSED))
 

@@ -238,7 +238,10 @@ def test_bits_do_not_depend_on_cpu_features():
     assert digests[0] == digests[1]
 
 
+@pytest.mark.full
 def test_constants_are_what_the_scripts_print():
+    """For every change the results of a class of each function's arguments are compared with the proof's (tests/proofs),
+    and the code of golden models, constants and all, with their manifests."""
     run = subprocess.run(
         [sys.executable, "-m", "tools.constants", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -120,7 +120,7 @@ Checks = Callable[[RandomStep, int, int | None], None]
 
 
 @given(steps(), budgets, strays)
-@settings(UNDISTURBED, max_examples=80)
+@settings(UNDISTURBED, max_examples=50)
 def test_random_steps_as_programs(step: RandomStep, percent: int, stray: int | None) -> None:
     as_programs(step, percent, stray)
 
@@ -132,7 +132,7 @@ def test_random_steps_as_code(step: RandomStep, percent: int, stray: int | None)
 
 
 @given(models(), budgets, strays)
-@settings(UNDISTURBED, max_examples=10)
+@settings(UNDISTURBED, max_examples=6)
 def test_random_models_as_programs(step: RandomStep, percent: int, stray: int | None) -> None:
     as_programs(step, percent, stray)
 

@@ -163,8 +163,9 @@ PATCHES = Tile(8, 12, 16, (2, 1))
 
 @pytest.mark.parametrize(
     ("size", "channels", "panels", "value"),
-    [(13, 3, None, 1.0), (10, 58, None, 1.0), (10, 58, 1, 1.0), (7, 58, None, np.inf), (7, 3, None, np.nan)],
-)
+    [(13, 3, None, 1.0), (10, 58, None, 1.0), (10, 58, 1, 1.0), (7, 3, None, np.nan),
+     pytest.param(7, 58, None, np.inf, marks=pytest.mark.full)],
+)  # fmt: skip
 def test_masks_of_a_threads_lines(size: int, channels: int, panels: int | None, value: float) -> None:
     """Lines beyond the last, padding, and terms beyond the last, in one panel and in two."""
     kernel = convolution(

@@ -239,9 +239,10 @@ def check(kernel: Kernel, x: Array, machine: Machine) -> None:
 @MACHINES
 @pytest.mark.parametrize("name", SHOW)
 @pytest.mark.parametrize("across", [False, True], ids=["along", "across"])
-def test_nothing_shows_that_does_not(machine: Machine, name: str, across: bool) -> None:
-    """All special rows, of a length with whole vectors and one with some left over."""
-    for shape in ((24, 128), (24, 77), (24, 5)):
+@pytest.mark.parametrize("lengths", [(77, 5), pytest.param((128,), marks=pytest.mark.full)], ids=str)
+def test_nothing_shows_that_does_not(machine: Machine, name: str, across: bool, lengths: tuple[int, ...]) -> None:
+    """All special rows, of whole vectors, of some lanes over, and of less than a vector."""
+    for shape in ((24, length) for length in lengths):
         x = special(np.random.default_rng(shape[1]), shape)
         check(rows(SHOW[name][1], shape, across), x.T.copy() if across else x, machine)
 
