@@ -240,8 +240,8 @@ def test_bits_do_not_depend_on_cpu_features():
 
 @pytest.mark.full
 def test_constants_are_what_the_scripts_print():
-    """For every change the results of a class of each function's arguments are compared with the proof's (tests/proofs),
-    and the code of golden models, constants and all, with their manifests."""
+    """For every change a class of each function's results is compared with the proof's (tests/proofs), and the code of
+    golden models, constants and all, with their manifests."""
     run = subprocess.run(
         [sys.executable, "-m", "tools.constants", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
