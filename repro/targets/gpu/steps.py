@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from repro.ir.loops import Kernel
-from repro.ir.program import LOCAL, Call, Program, RowBlocks, walk
+from repro.ir.program import LOCAL, Call, Program, RowBlocks, walk, written
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,7 @@ class Shape:
     @property
     def writes(self) -> list[bool]:
         """Of each argument, whether one of the kernels writes it."""
-        pairs = zip(self.step.body, self.kernels, strict=True)
-        found = {
-            buffer
-            for call, kernel in pairs
-            for buffer, parameter in zip(call.buffers, kernel.buffers, strict=True)
-            if parameter.writable
-        }
+        found = {buffer for call in self.step.body for buffer in written(self.kernels, call)}
         return [argument in found for argument in range(self.arguments)]
 
     @property
