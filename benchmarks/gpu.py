@@ -23,6 +23,7 @@ import hashlib
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,6 @@ from benchmarks.gpu_device import Cuda, Loaded
 from benchmarks.gpu_results import Results
 from repro import ending
 from repro.errors import ReproError
-from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.machines.devices import DEVICES
 from repro.tables import console
@@ -82,47 +82,37 @@ def measure(case: Case, device: Cuda, rounds: int) -> dict[str, Any]:
     """One case: times, rates, bits."""
     inputs = drawn(case)
     program = case.program()
-    loaded = Loaded(device, program)
-    try:
+    with closing(Loaded(device, program)) as loaded:
         loaded.give(inputs)
         for _ in range(2):  # the second run is a graph
             loaded.run()
         (found,) = loaded.outputs()
-        return {"what": case.what, **beside_torch(case, loaded.run, found, inputs, program, device, rounds)}
-    finally:
-        loaded.close()
-
-
-def beside_torch(
-    case: Case, run: Callable[[], None], found: Array, inputs: Sequence[Array], program: Program, device: Cuda,
-    rounds: int,
-) -> dict[str, Any]:  # fmt: skip
-    """Of a case that runs, and what it found: PyTorch's result and time, and a copy's."""
-    tensors = [device.tensor(array) for array in inputs]
-    theirs = case.torch(*tensors)
-    ours = device.tensor(found)
-    apart = (ours - theirs.reshape(-1)).abs().max() / theirs.abs().max()
-    needed = [work(kernel) for kernel in program.kernels]
-    operations, moved = sum(each.f32 for each in needed), sum(each.bytes for each in needed)
-    source, target = device.empty(moved // 2), device.empty(moved // 2)
-    sides: dict[str, Callable[[], object]] = {
-        "ours": run,
-        "torch": graph_of(lambda: case.torch(*tensors), device),
-        "eager": lambda: case.torch(*tensors),
-        "copy": lambda: target.copy_(source),
-    }
-    times = medians(sides, device, rounds)
-    return {
-        "seconds": times,
-        "ratio": min(times["torch"], times["eager"]) / times["ours"],
-        "copy_ratio": times["copy"] / times["ours"],
-        "tflops": operations / times["ours"] / 1e12,
-        "gigabytes_per_second": moved / times["ours"] / 1e9,
-        "bits": same_bits(ours.view(device.torch.int32), theirs) if case.dot else "",
-        "largest difference of the largest": float(apart),
-        "digest": hashlib.sha256(found.tobytes()).hexdigest(),
-        "floors": {name: sum(each.seconds(chip) for each in needed) for name, chip in DEVICES.items()},
-    }
+        tensors = [device.tensor(array) for array in inputs]
+        theirs = case.torch(*tensors)
+        ours = device.tensor(found)
+        apart = (ours - theirs.reshape(-1)).abs().max() / theirs.abs().max()
+        needed = [work(kernel) for kernel in program.kernels]
+        operations, moved = sum(each.f32 for each in needed), sum(each.bytes for each in needed)
+        source, target = device.empty(moved // 2), device.empty(moved // 2)
+        sides: dict[str, Callable[[], object]] = {
+            "ours": loaded.run,
+            "torch": graph_of(lambda: case.torch(*tensors), device),
+            "eager": lambda: case.torch(*tensors),
+            "copy": lambda: target.copy_(source),
+        }
+        times = medians(sides, device, rounds)
+        return {
+            "what": case.what,
+            "seconds": times,
+            "ratio": min(times["torch"], times["eager"]) / times["ours"],
+            "copy_ratio": times["copy"] / times["ours"],
+            "tflops": operations / times["ours"] / 1e12,
+            "gigabytes_per_second": moved / times["ours"] / 1e9,
+            "bits": same_bits(ours.view(device.torch.int32), theirs) if case.dot else "",
+            "largest difference of the largest": float(apart),
+            "digest": hashlib.sha256(found.tobytes()).hexdigest(),
+            "floors": {name: sum(each.seconds(chip) for each in needed) for name, chip in DEVICES.items()},
+        }
 
 
 class StepRun:
