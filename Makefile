@@ -37,6 +37,9 @@ demo: $(STAMP) ## build a real model, verify it, run it, show the result
 	$(VENV)/bin/repro verify build/demo/digits_mlp.repro/artifact.json
 	$(VENV)/bin/repro run build/demo/digits_mlp.repro/artifact.json --inputs golden/digits_mlp/inputs.npz --outputs build/demo/outputs.npz
 
+# Tests start some hundred processes: each would compile all of the package again where nothing may be kept of it.
+test test-full: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP) ## the tests for every change
 	$(PYTEST) -m "not full"
 

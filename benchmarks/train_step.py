@@ -31,8 +31,8 @@ from rich.table import Table
 
 import repro
 from repro import ending
-from repro.arguments import size
 from repro.bench.measuring import peak_resident
+from repro.cli.arguments import size
 from repro.tables import console
 from repro.training.trace import Detail, TraceWriter
 

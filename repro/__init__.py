@@ -19,8 +19,6 @@ if TYPE_CHECKING:
         Session,
         build,
         cache,
-        diff,
-        inspect,
         load,
         read_npz,
         run,
@@ -28,11 +26,13 @@ if TYPE_CHECKING:
         write_npz,
     )
     from repro.driver_audit import audit_captures, audit_manifests, audit_model
+    from repro.driver_inspect import diff, inspect
     from repro.driver_training import bisect, export, train
     from repro.driver_tune import tune
 
 _MODULES = {
     **dict.fromkeys(("audit_captures", "audit_manifests", "audit_model"), "driver_audit"),
+    **dict.fromkeys(("diff", "inspect"), "driver_inspect"),
     **dict.fromkeys(("bisect", "export", "train"), "driver_training"),
     "tune": "driver_tune",
 }

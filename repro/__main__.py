@@ -14,6 +14,7 @@ def main() -> int:
             signal.signal(signal.SIGINT, _stop)
         from repro import cli
 
+        cli.called(sys.argv[1:])
         signal.signal(signal.SIGINT, interrupted)
     except (OSError, MemoryError) as error:
         sys.stderr.write(f"error: repro cannot be loaded\n  found: {error or 'too little memory'}\n")

@@ -1,5 +1,5 @@
-"""One straight-line function per command; the public Python API, with driver_training, driver_audit and driver_tune.
-Only this file and cli.py read the environment."""
+"""One straight-line function per command; the public Python API, with `driver_inspect`,
+`driver_training`, `driver_audit` and `driver_tune`. The drivers and the command line alone read the environment."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from typing import Any
 from onnx import ModelProto
 
 from repro.artifact import build as building
-from repro.artifact import comparison, device_records, kernel_view, layout, reading, tensors
+from repro.artifact import device_records, layout, reading, tensors
 from repro.artifact import tuning as tunings
 from repro.artifact import verify as verification
 from repro.artifact.cache import Cache, Usage
-from repro.artifact.canonical import Json
 from repro.artifact.checks import Report
-from repro.artifact.comparison import Difference
 from repro.artifact.files import resolved
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session, as_arrays
@@ -29,17 +27,14 @@ from repro.frontend.integer_qdq import FLOAT, qdq_of
 from repro.frontend.training_info import initialised
 from repro.ir.types import Array
 from repro.signatures import checked
-from repro.targets.gpu import ptxas
-from repro.targets.tpu_sim.chips import chip
-from repro.targets.tpu_sim.estimate import estimate, exact
 from repro.train_step import TrainOptions, training_of
 from repro.training import checkpoint as checkpoints
 from repro.training.export import check_origin
 from repro.version import VERSION
 
 __all__ = [
-    "LoadedArtifact", "Progress", "ReproError", "Session", "build", "cache", "default_cache", "describe", "diff",
-    "inspect", "inspect_kernel", "load", "read_npz", "run", "verify", "version", "write_npz", "write_text",
+    "LoadedArtifact", "Progress", "ReproError", "Session", "build", "cache", "default_cache", "describe", "load",
+    "read_npz", "run", "verify", "version", "write_npz", "write_text",
 ]  # fmt: skip
 
 Progress = Callable[[str, int, int], None]
@@ -264,50 +259,3 @@ def cache(action: str = "info") -> Usage:
     if found is None:
         return Usage(Path(), 0, 0, 0)
     return found.clear() if action == "clear" else found.usage()
-
-
-# ── inspect, diff ───────────────────────────────────────────────────────────────────────────────────
-
-
-@checked
-def inspect(path: str | Path) -> dict[str, Json]:
-    """What an artifact holds, as one document."""
-    return comparison.content(reading.open_artifact(Path(path)))
-
-
-def code(path: str | Path, target: str) -> str:
-    """The code of every entry for a target whose code is text: the program, and its kernels once each."""
-    artifact = load(path)
-    runner = artifact.runner(target)
-    if not runner.code.media_type.endswith("+text"):
-        raise ReproError(f"the code of target '{target}' is not text", found=runner.code.media_type)
-    parts: dict[str, None] = {}
-    for entry in artifact.entries:
-        compiled = artifact.compiled(entry, target)
-        for part in (compiled.program_object, *compiled.kernel_objects):
-            parts[part.decode()] = None
-    return "\n".join(parts)
-
-
-def estimates(path: str | Path, names: Sequence[str]) -> list[dict[str, Json]]:
-    """Time, energy and utilisation of one run of each entry on each simulated chip, without running it."""
-    found: list[dict[str, Json]] = []
-    for entry, program in load(path).programs().items():
-        for name in names:
-            document = estimate(program, chip(name)).document()
-            del document["kernels"]
-            found.append({"entry": entry, "exact": exact(program), **document})
-    return found
-
-
-def inspect_kernel(
-    path: str | Path, kernel: str, target: str = "gpu", device: str = "A100", record: str | Path | None = None
-) -> dict[str, Json]:
-    """One kernel of an artifact: loops, code, what ptxas says (where it is on the PATH), and a device's least time."""
-    return kernel_view.inspect_kernel(Path(path), kernel, target, device, ptxas.installed(), record)
-
-
-@checked
-def diff(left: str | Path, right: str | Path) -> tuple[Difference, ...]:
-    """Every place where two artifacts differ; empty if they are one."""
-    return comparison.differences(reading.open_artifact(Path(left)), reading.open_artifact(Path(right)))

@@ -77,7 +77,8 @@ def _tunable(target: str) -> Runner:
     """The target's runner. Raises ReproError for one that has nothing to tune, or that does not run here."""
     runner = registry.runner(target)
     if runner.code.choices is None:
-        expected = ", ".join(name for name, code in registry.CODE_TARGETS.items() if code.choices is not None)
+        tunable = {each.code.name for each in registry.runners() if each.code.choices is not None}
+        expected = ", ".join(sorted(tunable))
         raise ReproError(f"target {runner.name} has nothing to tune", found="one schedule a kernel", expected=expected)
     reason = runner.obstacle()
     if reason is not None:

@@ -29,7 +29,7 @@ class KernelJob:
     target: str
 
     def code(self) -> bytes:
-        return registry.CODE_TARGETS[self.target].compile_kernel(self.text, self.schedule)
+        return registry.code_target(self.target).compile_kernel(self.text, self.schedule)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ProgramJob:
     target: str
 
     def code(self) -> bytes:
-        return registry.CODE_TARGETS[self.target].compile_program(self.program, self.schedules)
+        return registry.code_target(self.target).compile_program(self.program, self.schedules)
 
 
 Job = KernelJob | ProgramJob

@@ -40,7 +40,7 @@ def device_of(targets: Sequence[str] | None) -> Runner:
     named = [registry.runner(name) for name in targets or () if name != REFERENCE]
     found = [runner for runner in named if runner.device is not None]
     if len(found) != 1:
-        known = ", ".join(sorted(runner.name for runner in registry.RUNNERS.values() if runner.device is not None))
+        known = ", ".join(sorted(runner.name for runner in registry.runners() if runner.device is not None))
         raise ReproError(
             "a record is of one device, and no other target may write one",
             found=", ".join(targets or ()) or "no targets named",

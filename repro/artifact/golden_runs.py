@@ -95,7 +95,8 @@ def _plain(found: Iterable[Tensor]) -> list[list[str]]:
 
 def _key(built: BuiltEntry, target: str, inputs: Iterable[Tensor], weights: Sequence[Tensor]) -> Key | None:
     """All that the run follows from; None for the reference, which has no code."""
-    compiled = built.compiled.get(registry.runner(target).code.name) if target in registry.RUNNERS else None
+    runner = registry.runner_called(target)
+    compiled = None if runner is None else built.compiled.get(runner.code.name)
     if compiled is None:
         return None
     code = [sha256(part) for part in (compiled.program_object, *compiled.kernel_objects)]

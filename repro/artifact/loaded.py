@@ -167,7 +167,7 @@ class LoadedArtifact:
         own = [each for each in wanted if each in mine]
         if not own:
             known = ", ".join(sorted({REFERENCE, *(each.name for each in mine), *registry.families_of(mine)}))
-            next_step = f"build it with --targets {target}" if target in registry.NAMES else None
+            next_step = f"build it with --targets {target}" if target in registry.names() else None
             raise ReproError(f"the artifact has no target '{target}'", found=target, expected=known, next=next_step)
         if family is None:
             return own[0]

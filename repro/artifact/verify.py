@@ -185,11 +185,14 @@ class _Wanted:
 
 def _wanted(targets: Sequence[str] | None, require: Sequence[str]) -> _Wanted:
     registry.check_names((*(targets or ()), *require))
-    full = {name: name if name == REFERENCE else registry.runner(name).name for name in registry.NAMES}
-    own = full[registry.CPU.name]
-    required = {full[name] for name in (registry.CPU.name, *(targets or ()), *require)}
-    named = None if targets is None else tuple(dict.fromkeys((own, *(full[name] for name in targets))))
-    return _Wanted(named, frozenset(required))
+    own, asked = _full(registry.CPU), [_full(name) for name in targets or ()]
+    named = None if targets is None else tuple(dict.fromkeys((own, *asked)))
+    return _Wanted(named, frozenset((own, *asked, *map(_full, require))))
+
+
+def _full(name: str) -> str:
+    """A target's full name."""
+    return name if name == REFERENCE else registry.runner(name).name
 
 
 def _run_all(stored: Stored, built: Built, wanted: _Wanted, rows: _Rows, progress: Progress) -> None:

@@ -66,7 +66,7 @@ def golden(audited: Audited, cache: Cache | None, progress: Progress) -> Capture
 
 def own_executors() -> tuple[Executor, ...]:
     """repro on every CPU target that this host runs, on 1 and 2 threads, and the reference: all must agree."""
-    names = sorted(runner.name for runner in registry.CPU.runners if runner.obstacle() is None)
+    names = sorted(runner.name for runner in registry.family(registry.CPU).runners if runner.obstacle() is None)
     found = [_executor(name, threads) for name in names for threads in THREADS]
     return (*found, Executor(FAMILY, (("target", REFERENCE),)))
 

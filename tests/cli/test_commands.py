@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repro import cli, driver
+from repro import cli, driver, driver_inspect
 from repro.artifact.cache import key
 from repro.artifact.layout import write
 from repro.version import VERSION
@@ -104,7 +104,7 @@ def test_an_internal_error_is_four_with_a_report(monkeypatch: pytest.MonkeyPatch
     def broken(path: object) -> None:
         raise RuntimeError(f"broken by {path}")
 
-    monkeypatch.setattr(driver, "inspect", broken)
+    monkeypatch.setattr(driver_inspect, "inspect", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert cli.main(["inspect", "x"]) == 4
     error = capsys.readouterr().err
@@ -118,7 +118,7 @@ def test_an_interrupt_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(driver, "inspect", interrupted)
+    monkeypatch.setattr(driver_inspect, "inspect", interrupted)
     assert cli.main(["inspect", "x"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 

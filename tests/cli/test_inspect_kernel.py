@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import repro
-from repro import cli, driver
+from repro import cli, driver_inspect
 from repro.errors import ReproError
 from repro.machines.devices import DEVICES
 from repro.targets.gpu.floor import work
@@ -25,7 +25,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kernels(folder: Path) -> list[str]:
-    config = driver.inspect(folder)["config"]
+    config = driver_inspect.inspect(folder)["config"]
     assert isinstance(config, dict)
     targets = config["targets"]
     return [k["kernel"] for t in targets if t["name"] == "gpu" for e in t["entries"] for k in e["kernels"]]
@@ -49,20 +49,20 @@ def test_every_kernel_is_shown(artifact: Path, capsys: pytest.CaptureFixture[str
 
 def test_what_is_not_there_is_named(artifact: Path) -> None:
     with pytest.raises(ReproError, match="no kernel has this name"):
-        driver.inspect_kernel(artifact, "k_feed")
+        driver_inspect.inspect_kernel(artifact, "k_feed")
     with pytest.raises(ReproError, match="several kernels"):
-        driver.inspect_kernel(artifact, "k_")
+        driver_inspect.inspect_kernel(artifact, "k_")
     with pytest.raises(ReproError, match="no code for this target"):
-        driver.inspect_kernel(artifact, kernels(artifact)[0], "tpu-sim")
+        driver_inspect.inspect_kernel(artifact, kernels(artifact)[0], "tpu-sim")
     with pytest.raises(ReproError, match="no such device"):
-        driver.inspect_kernel(artifact, kernels(artifact)[0], device="abacus")
+        driver_inspect.inspect_kernel(artifact, kernels(artifact)[0], device="abacus")
 
 
 def test_a_record_of_a_device_is_shown(artifact: Path, tmp_path: Path) -> None:
     digest = kernels(artifact)[0]
     record = tmp_path / "device.json"
     record.write_text(json.dumps({"kernels": {digest: 1234}}, separators=(",", ":")))
-    assert driver.inspect_kernel(artifact, digest, record=record)["measured_nanoseconds"] == 1234
+    assert driver_inspect.inspect_kernel(artifact, digest, record=record)["measured_nanoseconds"] == 1234
 
 
 def test_the_floor_of_a_dot() -> None:

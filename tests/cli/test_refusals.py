@@ -18,11 +18,11 @@ from benchmarks import tables
 from examples import digits
 from proofs import __main__ as proofs
 from proofs import conversions
-from repro import cli, driver
-from repro.arguments import new_file
+from repro import cli, driver, driver_inspect
 from repro.artifact import files
 from repro.artifact.cache import key
 from repro.artifact.layout import write
+from repro.cli.arguments import new_file
 from repro.ending import Command, ended
 from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE, ReproError
 from tests.artifact.sample import sample_artifact
@@ -82,7 +82,7 @@ def test_what_runs_out_or_is_forbidden_is_no_fault_of_ours(error: Exception, mon
     def out_of(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(driver, "inspect", out_of)
+    monkeypatch.setattr(driver_inspect, "inspect", out_of)
     assert cli.main(["inspect", "x"]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("error: the")
 
@@ -115,6 +115,7 @@ class Stopping:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Stopping())
+sys.argv[1:] = ["cache"]
 main()
 """
 

@@ -18,10 +18,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"repro.targets", "repro.runtime"}),
     frozenset({"repro.artifact", "manifests"}),
     frozenset({"repro.training", "repro.audit", "repro.tuning"}),
-    frozenset({"repro.driver", "repro.driver_audit", "repro.driver_training", "repro.driver_tune"}),
+    frozenset({f"repro.driver{part}" for part in ("", "_audit", "_inspect", "_training", "_tune")}),
     frozenset({"repro"}),
-    frozenset({"repro.bench", "repro.arguments", "repro.ending", "repro.progress", "repro.tables", "proofs"}),
-    frozenset({"repro.cli_audit", "repro.cli_training", "repro.cli_bench", "repro.cli_tune", "repro.cli"}),
+    frozenset({"repro.bench", "repro.ending", "repro.progress", "repro.tables", "proofs"}),
+    frozenset({"repro.cli"}),
     frozenset({"repro.__main__"}),
 )
 """Each layer may import from its own and from those before it. `repro` itself is the public face."""

@@ -71,7 +71,7 @@ def check(proto: onnx.ModelProto, inputs: Mapping[str, Array], of_quads: int = 1
     assert quads(made) == of_quads
     assert [array.tobytes() for array in interpreter.run(made, flat)][:1] == wanted[:1]
     for machine in native.HERE:
-        shaped = registry.CODE_TARGETS[machine.name].shape(program)
+        shaped = registry.code_target(machine.name).shape(program)
         assert quads(shaped) == (of_quads if machine.adds_pairs else 0)
         schedules = [schedule(kernel, machine) for kernel in shaped.kernels]
         for features in sorted({0, cpu.features(machine)}):
@@ -338,14 +338,14 @@ def test_a_byte_dot_is_found_and_nothing_else_is() -> None:
 def test_machines_without_pairs_have_none() -> None:
     inputs = {"a": drawn(1, (9, 40), np.uint8), "b": drawn(2, (40, 24), np.int8)}
     program = pipeline.run(import_model(load_model(model("MatMulInteger", inputs, ("b",)))).graph).program
-    assert quads(registry.CODE_TARGETS[AARCH64.name].shape(program)) == 0
-    assert quads(registry.CODE_TARGETS[X86_64_V4.name].shape(program)) == 1
+    assert quads(registry.code_target(AARCH64.name).shape(program)) == 0
+    assert quads(registry.code_target(X86_64_V4.name).shape(program)) == 1
 
 
 def _code(machine: Machine) -> str:
     inputs = {"a": drawn(1, (9, 40), np.uint8), "b": drawn(2, (40, 24), np.int8)}
     program = pipeline.run(import_model(load_model(model("MatMulInteger", inputs, ("b",)))).graph).program
-    shaped = registry.CODE_TARGETS[machine.name].shape(program)
+    shaped = registry.code_target(machine.name).shape(program)
     (kernel,) = (
         k for k in shaped.kernels if any(isinstance(e, Reduce) for e in topological(k.expressions)) and find(k)
     )

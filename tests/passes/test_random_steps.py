@@ -18,9 +18,8 @@ from repro.artifact.compiling import compile_programs
 from repro.ir.program import Commit, Program
 from repro.ir.types import Array
 from repro.ops.record import evaluate
-from repro.targets import interpreter
+from repro.targets import interpreter, registry
 from repro.targets.protocol import Executable
-from repro.targets.registry import FAMILIES
 from tests.passes.random_models import models
 from tests.passes.random_steps import RandomStep, steps
 from tests.targets.test_random_graphs import UNDISTURBED
@@ -28,7 +27,7 @@ from tests.targets.test_random_graphs import UNDISTURBED
 RUNS = 2
 RUNNERS = [
     runner
-    for family in FAMILIES
+    for family in map(registry.family, registry.FAMILIES)
     for runner in family.runners
     if runner.code in family.built and runner.obstacle() is None
 ]

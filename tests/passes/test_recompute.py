@@ -15,7 +15,7 @@ from passes.earlier import earlier
 from passes.recompute import MemoryBudgetError, recompute
 from repro.artifact.compiling import compile_programs
 from repro.artifact.config import Config
-from repro.cli import parser
+from repro.cli import parse
 from repro.driver import default_cache
 from repro.frontend import import_model, load_model
 from repro.ir.parse_program import parse_program
@@ -234,11 +234,11 @@ def test_an_artifact_with_a_budget_verifies(tmp_path: Path) -> None:
     [("65536", 65536), ("512MiB", 512 << 20), ("2GB", 2 * 10**9), ("3kB", 3000), ("0", 0), ("7B", 7)],
 )
 def test_sizes_on_the_command_line(text: str, size: int) -> None:
-    options = parser().parse_args(["build", "model.onnx", "--memory-budget", text])
+    options = parse(["build", "model.onnx", "--memory-budget", text])
     assert options.memory_budget == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1.5GB", "1 GB", "1TB", "9007199254740992", "1mib", "٣"])
 def test_words_that_are_no_size(text: str) -> None:
     with pytest.raises(SystemExit):
-        parser().parse_args(["build", "model.onnx", "--memory-budget", text])
+        parse(["build", "model.onnx", "--memory-budget", text])

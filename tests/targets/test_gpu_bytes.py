@@ -26,7 +26,7 @@ DP4A = "dp4a.u32.s32"
 def check(proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[GpuKernel]:
     """The interpreted PTX against the reference, byte by byte; gives the code of the contractions."""
     program, flat, wanted = lowered(proto, inputs)
-    program = registry.CODE_TARGETS["gpu"].shape(program)
+    program = registry.code_target("gpu").shape(program)
     made = codes(program, SM_80)
     runner = InterpretedExecutable(program, made, [])
     found = [array.tobytes() for array in runner.run(flat)]
@@ -54,7 +54,7 @@ def test_products_of_matrices_of_bytes(kinds: str, fixed: tuple[str, ...], m: in
 def test_quads_of_weights_are_made_at_load() -> None:
     inputs = {"a": drawn(1, (17, 68), np.uint8), "b": drawn(2, (68, 40), np.int8), "za": drawn(3, (), np.uint8)}
     program, *_ = lowered(model("MatMulInteger", inputs, ["b", "za"]), inputs)
-    shaped = registry.CODE_TARGETS["gpu"].shape(program)
+    shaped = registry.code_target("gpu").shape(program)
     made = {shaped.kernels[call.kernel].digest for call in shaped.once}
     assert made
     assert not made & {shaped.kernels[step.kernel].digest for step in walk(shaped.steps) if isinstance(step, Call)}

@@ -21,12 +21,12 @@ from repro.ir.types import Array, to_storage
 from repro.machines import CPUS
 from repro.ops.record import evaluate
 from repro.runtime.buffers import aligned
+from repro.targets import registry
 from repro.targets.llvm import pieces
 from repro.targets.protocol import CompiledProgram, Runner
-from repro.targets.registry import FAMILIES
 from tests import compiled
 
-RUNNERS = [runner for each in FAMILIES if each.name == "cpu" for runner in each.runners if runner.obstacle() is None]
+RUNNERS = [runner for runner in registry.family(registry.CPU).runners if runner.obstacle() is None]
 EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 3e38], np.float32)
 
 

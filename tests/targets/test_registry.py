@@ -24,7 +24,7 @@ def test_elsewhere_cpu_is_the_best_that_runs_here() -> None:
     assert found.obstacle() is None
     assert all(
         CPUS[each.name].vector_bits <= CPUS[found.name].vector_bits
-        for each in registry.CPU.runners
+        for each in registry.family(registry.CPU).runners
         if each.obstacle() is None
     )
 
@@ -38,23 +38,28 @@ def test_an_unknown_name_is_told_what_there_is(ask: object) -> None:
 
 
 def test_the_code_of_each_runner_is_in_the_table() -> None:
-    assert registry.RUNNERS
-    for runner in registry.RUNNERS.values():
+    assert registry.runners()
+    for runner in registry.runners():
         assert registry.code_target(runner.code.name) is runner.code
         assert runner in registry.runners_of(runner.code.name)
 
 
 def test_names_of_families_are_no_code_targets_of_others() -> None:
-    for family in registry.FAMILIES:
-        assert {target.name for target in family.built} <= set(registry.CODE_TARGETS)
-        assert all(runner.name == family.name or runner.name.startswith(f"{family.name}/") for runner in family.runners)
+    """And every name leads back to the one family that has to be loaded for it."""
+    for name in registry.FAMILIES:
+        family = registry.family(name)
+        assert family.name == name
+        own = {runner.code for runner in family.runners}
+        assert set(family.built) <= own
+        for each in (*family.runners, *own):
+            assert each.name == name or each.name.startswith(f"{name}/")
 
 
 def test_what_does_not_run_here_says_why() -> None:
     def never(*_: object) -> None:
         raise AssertionError
 
-    code = registry.CPU.built[0]
+    code = registry.family(registry.CPU).built[0]
     runner = Runner("cpu/elsewhere", code, lambda: "it is not here", never)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ReproError, match="cpu/elsewhere does not run here") as caught:
         runner.open(CompiledProgram(code, None, (), (), b""), [], 1)  # pyright: ignore[reportArgumentType]

@@ -60,6 +60,6 @@ class Own:
     def adders(self, executor: Executor) -> Mapping[str, Adder]:
         """Of compiled targets; the reference would take minutes over a tree."""
         target = executor.option("target")
-        return (
-            own_adders(target, int(executor.option("threads", "1")), self.cache) if target in registry.RUNNERS else {}
-        )
+        if registry.runner_called(target) is None:
+            return {}
+        return own_adders(target, int(executor.option("threads", "1")), self.cache)

@@ -1,4 +1,4 @@
-"""The command of tuning: tune."""
+"""The command `tune`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver_tune, tables
-from repro.arguments import command, model_options, model_words, new_file, seconds, threads
+from repro.cli import Commands
+from repro.cli.arguments import model_options, model_words, new_file, seconds, threads
 from repro.driver_tune import Found
 from repro.errors import EXIT_GOOD
 from repro.ir.describe import describe
@@ -20,8 +21,7 @@ from repro.tuning.search import Outcome
 COLUMNS = ("kernel", "default", "best", "ratio", "tried", "schedule")
 
 
-def _tune_parser(commands: Any) -> None:
-    made = command(commands, "tune", tune, "measure schedules of a model's kernels here; the bits stay")
+def _tune_options(made: argparse.ArgumentParser) -> None:
     model_options(made)
     made.add_argument("--target", default="cpu", metavar="NAME", help="default: cpu, the best that this host runs")
     made.add_argument("--threads", type=threads, metavar="N", help="of the runs (default: one for each core)")
@@ -111,4 +111,6 @@ def _document(found: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-PARSERS = (_tune_parser,)
+COMMANDS: Commands = {
+    "tune": (_tune_options, tune),
+}

@@ -1,11 +1,11 @@
-"""Types of command-line arguments, and how a command gets its parser."""
+"""Types of command-line arguments, and the options that several commands have."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,6 @@ from repro.frontend.integer_qdq import FLOAT, QDQ
 from repro.train_step.losses import LOSSES
 from repro.train_step.optimizers import OPTIMIZERS
 from repro.train_step.schedules import SHAPES
-
-
-def command(
-    commands: Any, name: str, function: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    made.set_defaults(command=function)
-    return made
 
 
 def refuse(options: argparse.Namespace, why: str, excluded: Iterable[str], further: Iterable[str] = ()) -> None:

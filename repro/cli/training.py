@@ -7,10 +7,10 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from repro import driver_training, tables
-from repro.arguments import command, count, new_file, seed, threads
+from repro.cli import Commands, shown
+from repro.cli.arguments import count, new_file, seed, threads
 from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED
 from repro.progress import TrainingProgress
 
@@ -19,8 +19,7 @@ def _steps(text: str) -> tuple[int, ...]:
     return tuple(count(word) for word in text.split(","))
 
 
-def _train_parser(commands: Any) -> None:
-    made = command(commands, "train", train, "train an artifact that was built with --loss")
+def _train_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("artifact", type=Path, metavar="ARTIFACT.json")
     made.add_argument("--data", type=Path, required=True, metavar="DATA", help=".npz file, or folder of .npy files")
     end = made.add_mutually_exclusive_group(required=True)
@@ -64,8 +63,7 @@ def _train_parser(commands: Any) -> None:
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _export_parser(commands: Any) -> None:
-    made = command(commands, "export", export, "write a checkpoint's weights into the model they were trained from")
+def _export_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint, or the folder of checkpoints: its newest"
     )
@@ -75,8 +73,7 @@ def _export_parser(commands: Any) -> None:
     )
 
 
-def _bisect_parser(commands: Any) -> None:
-    made = command(commands, "bisect", bisect, "find where two training runs diverge (exit code 1 if they do)")
+def _bisect_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("left", type=Path, metavar="LEFT.trace")
     made.add_argument(
         "right", type=Path, nargs="?", metavar="RIGHT.trace", help="without it: compare with a re-run of the left"
@@ -89,8 +86,6 @@ def _bisect_parser(commands: Any) -> None:
     made.add_argument("--threads", type=threads, metavar="N", help="default: one for each core")
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
-
-PARSERS = (_train_parser, _export_parser, _bisect_parser)
 
 _BISECT = ("artifact", "data", "left_checkpoint", "right_checkpoint", "left_target", "right_target", "threads")
 _TRAIN = (
@@ -127,7 +122,7 @@ def train(options: argparse.Namespace) -> int:
         if done.loss is not None:  # a run that is resumed at its end makes no step
             rows["loss"] = done.loss
         rows |= {f"validation {name}": value for name, value in measured.items()}
-        tables.show_mapping(out, "interrupted" if done.interrupted else "trained", rows)
+        shown.show_mapping(out, "interrupted" if done.interrupted else "trained", rows)
         tables.line(out, f"checkpoint {done.checkpoint}")
         tables.line(out, f"state      {done.state}", "bold")
     return EXIT_INTERRUPTED if done.interrupted else EXIT_GOOD
@@ -183,3 +178,10 @@ def _difference_lines(title: str, each: driver_training.TensorDifference) -> Ite
         yield f"  {each.ulps} ULP there, {each.largest_ulps} ULP at most"
     yield f"  left   {each.left} ({each.left_bits}) in {each.left_digest}"
     yield f"  right  {each.right} ({each.right_bits}) in {each.right_digest}"
+
+
+COMMANDS: Commands = {
+    "train": (_train_options, train),
+    "export": (_export_options, export),
+    "bisect": (_bisect_options, bisect),
+}

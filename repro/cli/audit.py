@@ -11,9 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from repro import driver, driver_audit, tables
-from repro.arguments import (
+from repro.audit.causes.seeking import NOT_COVERED
+from repro.audit.report.html import check as check_html
+from repro.audit.report.view import ExecutorRow, View
+from repro.cli import Commands
+from repro.cli.arguments import (
     bindings,
-    command,
     count,
     names,
     new_file,
@@ -27,17 +30,13 @@ from repro.arguments import (
     values,
     whole,
 )
-from repro.audit.causes.seeking import NOT_COVERED
-from repro.audit.report.html import check as check_html
-from repro.audit.report.view import ExecutorRow, View
 from repro.errors import EXIT_GOOD, EXIT_MISMATCH, ReproError
 from repro.progress import DelayedProgress
 
 _FORMS = ("html", "json", "junit", "sarif")
 
 
-def _audit_parser(commands: Any) -> None:
-    made = command(commands, "audit", audit, "run a model on other runtimes and name the nodes that drift")
+def _audit_options(made: argparse.ArgumentParser) -> None:
     what = "an ONNX model, or the artifact.json of one; none with --compare"
     made.add_argument("model", type=Path, nargs="?", metavar="MODEL_OR_ARTIFACT", help=what)
     forms = made.add_argument_group("instead of running the model")
@@ -78,9 +77,6 @@ def _run_options(group: Any) -> None:
     qdq_option(group, None)
     group.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each executor (default: 120)")
     group.add_argument("--memory-limit", type=size, metavar="SIZE", help="of each executor (default: 8GiB)")
-
-
-PARSERS = (_audit_parser,)
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -217,3 +213,8 @@ def _history(options: argparse.Namespace) -> int:
     tables.line(out, f"new {found.new}")
     tables.line(out, found.summary, {EXIT_GOOD: "bold green", EXIT_MISMATCH: "bold red"}.get(found.exit_code, "yellow"))
     return found.exit_code
+
+
+COMMANDS: Commands = {
+    "audit": (_audit_options, audit),
+}

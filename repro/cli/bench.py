@@ -1,4 +1,4 @@
-"""The command of measurements: bench."""
+"""The command `bench`: measurements beside other runtimes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from repro import driver, tables
-from repro.arguments import command, count, names, new_file
+from repro.cli import Commands
+from repro.cli.arguments import count, names, new_file
 from repro.errors import EXIT_GOOD
 from repro.progress import DelayedProgress
 
@@ -18,8 +18,7 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(count(word) for word in names(text))
 
 
-def _bench_parser(commands: Any) -> None:
-    made = command(commands, "bench", bench, "measure repro beside PyTorch and ONNX Runtime, in turn in one run")
+def _bench_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all; --list names them")
     made.add_argument("--list", action="store_true", help="name the workloads")
     made.add_argument("--mode", type=names, default=("forward", "step"), metavar="LIST", help="forward, step")
@@ -102,4 +101,6 @@ def bench(options: argparse.Namespace) -> int:
     return EXIT_GOOD
 
 
-PARSERS = (_bench_parser,)
+COMMANDS: Commands = {
+    "bench": (_bench_options, bench),
+}
