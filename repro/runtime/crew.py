@@ -27,7 +27,7 @@ class Crew:
     """`threads` of them with the caller. A run cannot be interrupted: it is for programs that end before anybody could
     miss Ctrl-C. Between runs the others wait in native code (llvm/crew.py)."""
 
-    def __init__(self, code: Code, context: int, threads: int) -> None:
+    def __init__(self, context: int, threads: int) -> None:
         """`context`: the address of what the program's threads share."""
         machine = best_machine()
         if machine is None:
@@ -35,21 +35,25 @@ class Crew:
         self._native, self._process = crew_function(machine), os.getpid()
         raw = np.zeros((threads + 1) * SLOT_BYTES, np.uint8)
         self._slots = raw[-raw.ctypes.data % SLOT_BYTES :]
-        self._program, self._threads = (self._slots.ctypes.data, code.address, context), threads
+        self._context, self._threads = context, threads
         self._others: list[threading.Thread] = []
         for number in range(1, threads):
-            life = (self._native, self._slots, (SERVE, *self._program, number, threads))
+            life = (self._native, self._slots, (SERVE, *self._place(None), number, threads))
             self._others.append(threading.Thread(target=_serve, args=life, name=f"repro-crew-{number}", daemon=True))
             self._others[-1].start()
         self._processors, self._here = os.sched_getaffinity(0), -1
 
-    def run(self) -> None:
-        """One run of the program. Raises ReproError in a forked process."""
+    def _place(self, code: int | None) -> tuple[int, int | None, int]:
+        """Slots, the address of the code to be run, and what its threads share."""
+        return self._slots.ctypes.data, code, self._context
+
+    def run(self, code: Code) -> None:
+        """One run of a program's code. Raises ReproError in a forked process."""
         if os.getpid() != self._process:
             raise other_process()
         if len(self._processors) == self._threads:
             self._keep_apart()
-        self._native.call(LEAD, *self._program, 0, self._threads)
+        self._native.call(LEAD, *self._place(code.address), 0, self._threads)
 
     def _keep_apart(self) -> None:
         """Each thread has a processor of its own beside the caller's: one that wakes on the caller's would wait for it
@@ -65,4 +69,4 @@ class Crew:
     def close(self) -> None:
         """The others leave; the crew does not run again."""
         if os.getpid() == self._process:
-            self._native.call(END, *self._program, 0, self._threads)
+            self._native.call(END, *self._place(None), 0, self._threads)

@@ -69,7 +69,7 @@ class CpuExecutable:
         work = program_operations(program) if instructions is None else instructions
         self._inline = work <= threads * OPERATIONS_BETWEEN_STOPS
         """Such a run ends before anybody could miss Ctrl-C: the caller's thread is one of those that run it."""
-        self._crew = Crew(code, self._context.ctypes.data, threads) if self._inline and threads > 1 else None
+        self._crew = Crew(self._context.ctypes.data, threads) if self._inline and threads > 1 else None
         self._pool = Pool(0 if self._inline else threads)
         for others in (self._crew, self._pool):
             if others is not None:
@@ -118,7 +118,7 @@ class CpuExecutable:
     def _enter(self) -> None:
         self._told.fill(0)
         if self._crew is not None:
-            self._crew.run()
+            self._crew.run(self.code)
         elif self._inline:
             self.code.enter(*self._alone)
         else:

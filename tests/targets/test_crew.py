@@ -87,6 +87,22 @@ def test_crews_of_several_threads_do_not_disturb_each_other() -> None:
     assert not any(caller.is_alive() for caller in callers)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_run_is_of_the_code_at_hand(threads: int) -> None:
+    """Schedules are compared by programs whose code is exchanged between runs: all threads run the one at hand."""
+    x = argument(0, KIND)
+    doubled = add(x, x)
+    programs = [pipeline.run(Graph((KIND,), (op(doubled, doubled),))).program for op in (mul, add)]
+    runner, other = (executable(program, HERE[0], threads) for program in programs)
+    codes = runner.code, other.code
+    for number in range(1, 40):
+        runner.code = codes[number % 2]
+        (found,) = runner.run([given(number)])
+        assert (found == (4 * number if number % 2 else 4 * number**2)).all()
+    runner.close()
+    other.close()
+
+
 @pytest.mark.parametrize("runs", [0, 1, 3])
 def test_closed_and_forgotten_crews_end(runs: int) -> None:
     gc.collect()

@@ -3,8 +3,9 @@
 Waking a thread through the interpreter takes longer than many a program. Here each of a crew's threads but the caller
 has a slot in memory, and waits at it in native code: it spins briefly, then sleeps in the kernel. The caller fills the
 slots, does a thread's share itself, and returns when all slots are empty again: nothing in between can be interrupted.
+What is run stands in the slots too: it may be another code each time, over the same context.
 
-    crew(SERVE, slots, entry, context, thread, threads)     a thread's life, up to END
+    crew(SERVE, slots, null, context, thread, threads)      a thread's life, up to END
     crew(LEAD, slots, entry, context, 0, threads)           a run: entry(context, thread, threads) by every thread
     crew(END, slots, null, null, 0, threads)                all threads leave
 """
@@ -18,6 +19,8 @@ SYMBOL = "repro_crew"
 SERVE, LEAD, END = range(3)
 SLOT_BYTES = 64
 """A line of its own for each thread, whose first i32 says what it is to do or does; zero at first."""
+_ENTRY = 8
+"""Where in it the code to run stands."""
 _WAITS, _RUNS, _SLEEPS, _LEAVES = range(4)
 _POLITE = 64
 """Looks before the processor is offered to others: on a busy host, the thread that is waited for may be one of them."""
@@ -27,6 +30,8 @@ def emit(machine: Machine) -> str:
     """The module of the function `repro_crew`."""
     how = waiting(machine)
     give = f"""\
+  %given = getelementptr i8, ptr %give.slot, i64 {_ENTRY}
+  store ptr %entry, ptr %given, align 8
   %before = atomicrmw xchg ptr %give.slot, i32 {_RUNS} seq_cst
   %asleep = icmp eq i32 %before, {_SLEEPS}
   br i1 %asleep, label %wake, label %give.next
@@ -96,7 +101,9 @@ down:
 slept:
   br label %look
 run:
-  %status = call i32 %entry(ptr %context, i64 %thread, i64 %threads)
+  %told = getelementptr i8, ptr %mine, i64 {_ENTRY}
+  %code = load ptr, ptr %told, align 8
+  %status = call i32 %code(ptr %context, i64 %thread, i64 %threads)
   %done = cmpxchg ptr %mine, i32 {_RUNS}, i32 {_WAITS} acq_rel acquire
   br label %ran
 ran:
