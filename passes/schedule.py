@@ -41,10 +41,15 @@ of its own."""
 PACKED_BEYOND = 128
 """Bytes between a column's terms beyond which columns are packed if many tiles read them: terms further apart are each
 on a page of their own, or share sets of the nearest cache, and every tile waits for them anew."""
-FEW_TILES = 8
-"""Tiles of rows for which columns are not worth packing, however they lie. What comes from beyond the second-level
-cache, each term from a page of its own, is worth it from a whole tile on: packing reads it row by row, as it is fetched
-ahead."""
+FEW_TILES, LONG_RUN = 8, 128
+"""Tiles of rows for which columns are not worth packing, however they lie, but for two kinds that are worth it from a
+whole tile on: what comes from beyond the second-level cache, each term from a page of its own, and tiles that take so
+many bytes of each term, two lines, which come later than they are multiplied. Packing reads either row by row, as it is
+fetched ahead. (Of 28 to 112 rows 0.65 to 0.87 of the time where columns come from the third-level cache, 0.75 to 1.0
+from the second; of 14 rows 0.65 to 0.9, and 1.0; Sapphire Rapids. Tiles of one line: 1.0 to 1.4.)"""
+
+MANY_PRODUCTS = 1 << 16
+"""From which on a turn of several terms is worth the time that it takes to compile: fewer take a few microseconds."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
@@ -228,7 +233,8 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     most = max(_most_columns(contraction, machine), vectors * width)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     block_m, block_n = blocks(contraction, *several, in_place=apart == vectors * width)
-    tile = ContractionTile(tile_rows, vectors, block_m, block_n, machine.tile_terms)
+    turn = machine.tile_terms if math.prod(contraction.extents) >= MANY_PRODUCTS else 1
+    tile = ContractionTile(tile_rows, vectors, block_m, block_n, turn)
     tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place, makes=makes)
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
@@ -239,23 +245,35 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
     """Rows and vectors of a register tile, and whether it reads its rows where they lie.
 
     Rows that share a cache set stay there while no more are read than it has ways, with one left for columns: so tiles
-    have fewer of these rows, and more columns. Reading columns more often then costs less than packing rows, unless
-    they come from afar for few tiles, or were laid out for others."""
+    have fewer of these rows, and more columns; and so have those of any rows, where columns are many whole tiles and
+    much less is loaded for each product. Reading columns more often then costs less than packing rows, unless they come
+    from afar for few tiles, or were laid out for others."""
     _, rows, columns, _ = contraction.extents
     tile_rows = min(machine.tile_rows, rows)
     vectors = _vectors(contraction, width, machine)
     stride = contraction.row_stride
-    if stride is None:
-        return tile_rows, vectors, False
-    shared = stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes == 0
-    if not shared or tile_rows + vectors <= machine.l1_ways:
-        return *_wider(tile_rows, vectors, columns, width, machine), True
+    in_place = stride is not None
+    shared = in_place and stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes == 0
+    shared = shared and tile_rows + vectors > machine.l1_ways
+    widens = in_place and not shared
+    own = _wider(tile_rows, vectors, columns, width, machine) if widens else (tile_rows, vectors)
     fewer = machine.l1_ways - 2
     wider = min((machine.registers - 1) // (fewer + 1), -(-columns // width))
     laid_out = contraction.in_place(vectors * width) == vectors * width
-    if laid_out or rows < FEW_TILES * fewer or fewer * wider < 2 * BUSY:
-        return tile_rows, vectors, False
-    return fewer, wider, True
+    if laid_out or rows < 2 * machine.tile_rows or fewer * wider < 2 * BUSY:
+        return *own, widens
+    if shared or _loads_less((fewer, wider), own, columns // width):
+        return fewer, wider, in_place
+    return *own, in_place
+
+
+def _loads_less(tile: Pair, other: Pair, columns: int) -> bool:
+    """Whether a tile loads a quarter less for each product than another, and each thread's share of so many vectors of
+    columns is two whole ones of it or more. (6 x 4 for 14 x 2: 0.90 to 1.01 of the time, the less the busier the core's
+    other thread is; Sapphire Rapids.)"""
+    shares = SHARES[-1] * tile[1]
+    less = 4 * sum(tile) * math.prod(other) <= 3 * sum(other) * math.prod(tile)
+    return less and columns >= 2 * shares and columns % shares == 0
 
 
 def _vectors(contraction: Contraction, width: int, machine: Machine) -> int:
@@ -341,7 +359,7 @@ def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine:
     term = contraction.terms[1]
     size, elements = term.dtype.bytes, math.prod(axis.extent for axis in term.free)
     afar = elements * size > machine.l2_bytes and apart * size > NEAR_TERMS
-    few = machine.tile_rows - 1 if afar else FEW_TILES * tile.rows
+    few = machine.tile_rows - 1 if afar or per_tile * size >= LONG_RUN else FEW_TILES * tile.rows
     return apart * size > PACKED_BEYOND and tile.block_m > few
 
 

@@ -39,6 +39,7 @@ X86_64_V4 = Machine(
     tile_vectors=2,
     l1_bytes=32 << 10,
     l2_bytes=1 << 20,
+    tile_terms=4,
     permute_bits=512,
     fence="llvm.x86.sse.sfence",
     vector_constraint="v",
