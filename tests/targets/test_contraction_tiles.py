@@ -16,7 +16,7 @@ from repro.ir.expressions import Chain, Expr, apply, const, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import F32, F64, Array, DType
-from repro.machines import X86_64_V4
+from repro.machines import AARCH64, X86_64_V3, X86_64_V4, Machine
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
@@ -404,15 +404,46 @@ def test_what_is_no_contraction_is_not_taken_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "packs"),
-    [((64, 4096, 512), True), ((4, 4096, 512), False), ((64, 512, 512), False), ((448, 512, 512), True),
-     ((448, 64, 512), False)],
+    ("machine", "sizes", "packs"),
+    [
+        (X86_64_V4, (64, 4096, 512), True), (X86_64_V4, (13, 4096, 512), False), (X86_64_V4, (14, 512, 512), True),
+        (X86_64_V4, (448, 32, 512), False), (X86_64_V3, (48, 256, 256), False), (X86_64_V3, (54, 256, 256), True),
+        (X86_64_V3, (6, 4096, 512), True),
+    ],
 )  # fmt: skip
-def test_columns_are_packed_where_reading_them_in_place_costs_more(sizes: tuple[int, int, int], packs: bool) -> None:
-    """Beyond the second-level cache from a tile of rows on, within it for many rows, near each other never."""
-    chosen = schedule(matmul(*sizes), X86_64_V4)
+def test_columns_are_packed_where_reading_them_in_place_costs_more(
+    machine: Machine, sizes: tuple[int, int, int], packs: bool
+) -> None:
+    """From a whole tile of rows on, if a tile takes two lines of a term or they come from beyond the second-level
+    cache; else for many tiles of rows; near each other never."""
+    chosen = schedule(matmul(*sizes), machine)
     assert chosen.tile is not None
     assert chosen.tile.packs == packs
+
+
+@pytest.mark.parametrize(
+    ("machine", "sizes", "tile"),
+    [
+        (X86_64_V4, (64, 512, 512), (6, 4)), (X86_64_V4, (27, 512, 512), (14, 2)), (X86_64_V4, (64, 256, 256), (14, 2)),
+        (X86_64_V4, (64, 768, 300), (9, 3)), (X86_64_V4, (64, 640, 300), (14, 2)), (X86_64_V3, (64, 512, 512), (6, 2)),
+        (AARCH64, (64, 512, 512), (8, 3)),
+    ],
+)  # fmt: skip
+def test_tiles_load_less_where_columns_are_many_whole_ones(
+    machine: Machine, sizes: tuple[int, int, int], tile: tuple[int, int]
+) -> None:
+    """Of two tiles of rows or more, with registers for them; but where columns are whole tiles of three vectors."""
+    chosen = schedule(matmul(*sizes), machine).tile
+    assert chosen is not None
+    assert (chosen.rows, chosen.vectors) == tile
+
+
+@MACHINES
+@pytest.mark.parametrize(("m", "n", "k"), [(61, 512, 37), (29, 1024, 130), (33, 768, 65)])
+@pytest.mark.parametrize("right", [False, True])
+def test_many_whole_tiles_of_columns(machine: Machine, m: int, n: int, k: int, right: bool) -> None:
+    """Rows that are no whole tiles, terms that are no whole turns."""
+    check(matmul(m, n, k, right=right, bias=True), machine)
 
 
 @MACHINES
@@ -424,7 +455,7 @@ def test_packed_or_in_place_the_bits_are_the_same(machine, packs: bool) -> None:
 @pytest.mark.parametrize(
     ("sizes", "tile"),
     [((64, 64, 2048), (6, 4, True)), ((1024, 1024, 1024), (6, 4, True)), ((64, 64, 1000), (14, 2, True)),
-     ((32, 256, 1024), (14, 2, False)), ((64, 16, 1024), (14, 1, False))],
+     ((20, 256, 1024), (14, 2, False)), ((64, 16, 1024), (14, 1, False))],
 )  # fmt: skip
 def test_rows_that_share_a_cache_set_are_read_in_place_by_fewer(
     sizes: tuple[int, int, int], tile: tuple[int, int, bool]

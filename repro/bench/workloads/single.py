@@ -29,11 +29,11 @@ def _functional(name: str, *arguments: Any) -> Callable[..., Any]:
 # ── dots ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _dot(kind: str, m: int, n: int, k: int) -> Workload:
+def _dot(kind: str, m: int, n: int, k: int, family: str = "dot") -> Workload:
     def torch(a: Any, b: Any) -> Any:
         return a @ b
 
-    name = f"dot/{m}" if m == n == k else f"dot/{m}x{n}x{k}"
+    name = f"{family}/{m}" if m == n == k else f"{family}/{m}x{n}x{k}"
     return operation(name, f"{kind}: ({m}, {k}) with ({k}, {n})", {"a": (m, k), "b": (k, n)}, simple("MatMul"), torch)
 
 
@@ -90,6 +90,9 @@ SKINNY = (
     _weight_gradient(784, 1024, 256),
     _weight_gradient(96, 384, 2048),
 )
+
+BATCHES = tuple(_dot("a batch", m, n, k, "batch") for m, n, k in ((28, 512, 512), (64, 512, 512), (64, 1024, 256)))
+"""Of some tens of rows, with a matrix that is given: a product of two activations, or a weight in training."""
 
 FEW_ROWS = (
     *(_weighted(1, n, k) for n, k in ((3072, 768), (768, 3072), (4096, 4096))),
@@ -314,4 +317,4 @@ ADAM = Workload(
     onnxruntime=False, own_step=True,
 )  # fmt: skip
 
-SINGLE = (*SQUARE, *SKINNY, *FEW_ROWS, *PICTURES, *ROWS, *INDEXED, *PLACES, ADAM)
+SINGLE = (*SQUARE, *SKINNY, *BATCHES, *FEW_ROWS, *PICTURES, *ROWS, *INDEXED, *PLACES, ADAM)
