@@ -48,6 +48,8 @@ many bytes of each term, two lines, which come later than they are multiplied. P
 fetched ahead. (Of 28 to 112 rows 0.65 to 0.87 of the time where columns come from the third-level cache, 0.75 to 1.0
 from the second; of 14 rows 0.65 to 0.9, and 1.0; Sapphire Rapids. Tiles of one line: 1.0 to 1.4.)"""
 
+TWO_TILES = 2
+"""Tiles of rows from which on fewer rows and more columns for each pay."""
 MANY_PRODUCTS = 1 << 16
 """From which on a turn of several terms is worth the time that it takes to compile: fewer take a few microseconds."""
 
@@ -245,33 +247,32 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
     """Rows and vectors of a register tile, and whether it reads its rows where they lie.
 
     Rows that share a cache set stay there while no more are read than it has ways, with one left for columns: so tiles
-    have fewer of these rows, and more columns; and so have those of any rows, where columns are many whole tiles and
-    much less is loaded for each product. Reading columns more often then costs less than packing rows, unless they come
-    from afar for few tiles, or were laid out for others."""
+    have fewer of these rows, and more columns; and so have those of any rows in place, where columns are many whole
+    tiles and much less is loaded for each product. Reading columns more often then costs less than packing rows, unless
+    rows are few, or columns were laid out for other tiles."""
     _, rows, columns, _ = contraction.extents
     tile_rows = min(machine.tile_rows, rows)
     vectors = _vectors(contraction, width, machine)
     stride = contraction.row_stride
-    in_place = stride is not None
-    shared = in_place and stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes == 0
+    if stride is None:
+        return tile_rows, vectors, False
+    shared = stride * contraction.reduce.dtype.bytes % machine.l1_set_bytes == 0
     shared = shared and tile_rows + vectors > machine.l1_ways
-    widens = in_place and not shared
-    own = _wider(tile_rows, vectors, columns, width, machine) if widens else (tile_rows, vectors)
+    own = (tile_rows, vectors) if shared else _wider(tile_rows, vectors, columns, width, machine)
     fewer = machine.l1_ways - 2
     wider = min((machine.registers - 1) // (fewer + 1), -(-columns // width))
     laid_out = contraction.in_place(vectors * width) == vectors * width
-    if laid_out or rows < 2 * machine.tile_rows or fewer * wider < 2 * BUSY:
-        return *own, widens
-    if shared or _loads_less((fewer, wider), own, columns // width):
-        return fewer, wider, in_place
-    return *own, in_place
+    suits = not laid_out and rows >= TWO_TILES * machine.tile_rows and fewer * wider >= 2 * BUSY
+    if suits and (shared or _loads_less((fewer, wider), own, columns, width)):
+        return fewer, wider, True
+    return *own, not shared
 
 
-def _loads_less(tile: Pair, other: Pair, columns: int) -> bool:
-    """Whether a tile loads a quarter less for each product than another, and each thread's share of so many vectors of
-    columns is two whole ones of it or more. (6 x 4 for 14 x 2: 0.90 to 1.01 of the time, the less the busier the core's
-    other thread is; Sapphire Rapids.)"""
-    shares = SHARES[-1] * tile[1]
+def _loads_less(tile: Pair, other: Pair, columns: int, width: int) -> bool:
+    """Whether a tile loads a quarter less for each product than another, and each thread's share of the columns is
+    whole ones of it, two or more. (6 x 4 for 14 x 2: 0.98 to 1.02 of the time, and 0.9 to 0.99 where the core's other
+    thread is busy; Sapphire Rapids.)"""
+    shares = SHARES[-1] * tile[1] * width
     less = 4 * sum(tile) * math.prod(other) <= 3 * sum(other) * math.prod(tile)
     return less and columns >= 2 * shares and columns % shares == 0
 

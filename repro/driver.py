@@ -1,5 +1,5 @@
-"""One straight-line function per command; the public Python API, with `driver_inspect`,
-`driver_training`, `driver_audit` and `driver_tune`. The drivers and the command line alone read the environment."""
+"""One straight-line function per command; the public Python API, with `driver_inspect`, `driver_training`,
+`driver_audit` and `driver_tune`. The drivers and the command line alone read the environment."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,7 +113,7 @@ def train(options: argparse.Namespace) -> int:
         result = {name: getattr(done, name) for name in fields}
         loss = None if done.loss is None else str(done.loss)
         result |= {"loss": loss, "validation": measured, "checkpoint": str(done.checkpoint)}
-        sys.stdout.write(json.dumps(result, indent=2) + "\n")
+        shown.print_json(result)
     else:
         out = tables.console()
         rows: dict[str, object] = {"step": done.step, "epochs finished": done.epoch}
@@ -137,7 +135,7 @@ def export(options: argparse.Namespace) -> int:
 def bisect(options: argparse.Namespace) -> int:
     found = driver_training.bisect(options.left, options.right, **{name: getattr(options, name) for name in _BISECT})
     if options.json:
-        sys.stdout.write(json.dumps(found.json(), indent=2) + "\n")
+        shown.print_json(found.json())
         return found.exit_code
     out = tables.console()
     for text in _bisection_lines(found):

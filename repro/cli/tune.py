@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from repro import driver_tune, tables
-from repro.cli import Commands
+from repro.cli import Commands, shown
 from repro.cli.arguments import model_options, model_words, new_file, seconds, threads
 from repro.driver_tune import Found
 from repro.errors import EXIT_GOOD
@@ -44,7 +42,7 @@ def tune(options: argparse.Namespace) -> int:
             **words,
         )
     if options.json:
-        sys.stdout.write(json.dumps(_document(found), indent=2) + "\n")
+        shown.print_json(_document(found))
         return EXIT_GOOD
     out = tables.console()
     for each in found.outcomes:

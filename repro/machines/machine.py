@@ -18,8 +18,9 @@ class Machine:
 
     `vector_bits` and `registers` describe the vector unit; cache sizes are bytes, and `l1_ways` are the lines that a
     set of the nearest cache has room for. `tile_rows` by `tile_vectors` accumulators fill the registers of a
-    contraction; a turn of its loop has `tile_terms` terms, so that counting takes few instructions beside the products
-    of a small tile. Where a core's other thread is busy, each issues fewer, and then they may be what takes the time.
+    contraction; a turn of its loop has `tile_terms` terms, but for small ones, so that counting takes few instructions
+    beside the products. Where a core's other thread is busy, each issues fewer, and then they may be what takes the
+    time.
     `reduction_lanes` is the width at which a reduction runs along its own axis (1: in scalars).
     `permute_bits` is the width of a register from which one instruction picks lanes at will, so that a small table can
     be looked up in it (0: there is none). `fence` is the LLVM intrinsic that orders stores which go past the caches

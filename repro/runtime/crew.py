@@ -38,12 +38,12 @@ class Crew:
         self._context, self._threads = context, threads
         self._others: list[threading.Thread] = []
         for number in range(1, threads):
-            life = (self._native, self._slots, (SERVE, *self._place(None), number, threads))
+            life = (self._native, self._slots, (SERVE, *self._operands(None), number, threads))
             self._others.append(threading.Thread(target=_serve, args=life, name=f"repro-crew-{number}", daemon=True))
             self._others[-1].start()
         self._processors, self._here = os.sched_getaffinity(0), -1
 
-    def _place(self, code: int | None) -> tuple[int, int | None, int]:
+    def _operands(self, code: int | None) -> tuple[int, int | None, int]:
         """Slots, the address of the code to be run, and what its threads share."""
         return self._slots.ctypes.data, code, self._context
 
@@ -53,7 +53,7 @@ class Crew:
             raise other_process()
         if len(self._processors) == self._threads:
             self._keep_apart()
-        self._native.call(LEAD, *self._place(code.address), 0, self._threads)
+        self._native.call(LEAD, *self._operands(code.address), 0, self._threads)
 
     def _keep_apart(self) -> None:
         """Each thread has a processor of its own beside the caller's: one that wakes on the caller's would wait for it
@@ -69,4 +69,4 @@ class Crew:
     def close(self) -> None:
         """The others leave; the crew does not run again."""
         if os.getpid() == self._process:
-            self._native.call(END, *self._place(None), 0, self._threads)
+            self._native.call(END, *self._operands(None), 0, self._threads)

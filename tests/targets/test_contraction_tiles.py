@@ -425,7 +425,8 @@ def test_columns_are_packed_where_reading_them_in_place_costs_more(
     ("machine", "sizes", "tile"),
     [
         (X86_64_V4, (64, 512, 512), (6, 4)), (X86_64_V4, (27, 512, 512), (14, 2)), (X86_64_V4, (64, 256, 256), (14, 2)),
-        (X86_64_V4, (64, 768, 300), (9, 3)), (X86_64_V4, (64, 640, 300), (14, 2)), (X86_64_V3, (64, 512, 512), (6, 2)),
+        (X86_64_V4, (64, 768, 300), (9, 3)), (X86_64_V4, (64, 640, 300), (14, 2)), (X86_64_V4, (64, 520, 300), (14, 2)),
+        (X86_64_V3, (64, 512, 512), (6, 2)),
         (AARCH64, (64, 512, 512), (8, 3)),
     ],
 )  # fmt: skip
@@ -436,6 +437,14 @@ def test_tiles_load_less_where_columns_are_many_whole_ones(
     chosen = schedule(matmul(*sizes), machine).tile
     assert chosen is not None
     assert (chosen.rows, chosen.vectors) == tile
+
+
+@pytest.mark.parametrize(("machine", "terms"), [(X86_64_V4, 4), (X86_64_V3, 4), (AARCH64, 1)])
+def test_a_turn_has_several_terms_where_products_are_many(machine: Machine, terms: int) -> None:
+    many, few = schedule(matmul(64, 32, 32), machine).tile, schedule(matmul(64, 32, 31), machine).tile
+    assert many is not None
+    assert few is not None
+    assert (many.unroll, few.unroll) == (terms, 1)
 
 
 @MACHINES

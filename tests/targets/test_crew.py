@@ -94,6 +94,7 @@ def test_a_run_is_of_the_code_at_hand(threads: int) -> None:
     doubled = add(x, x)
     programs = [pipeline.run(Graph((KIND,), (op(doubled, doubled),))).program for op in (mul, add)]
     runner, other = (executable(program, HERE[0], threads) for program in programs)
+    assert others() == 2 * (threads - 1), "crews run them"
     codes = runner.code, other.code
     for number in range(1, 40):
         runner.code = codes[number % 2]

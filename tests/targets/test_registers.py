@@ -57,10 +57,11 @@ def update(m: int, n: int, k: int, *, left: bool = True) -> Kernel:
 
 
 @X86
-@pytest.mark.parametrize("n", [784, 1024])
+@pytest.mark.parametrize("n", [784, 480, 1024])
 def test_where_tiles_copy_what_they_read(machine: Machine, n: int) -> None:
     """Rows, or both operands, are packed by the first tiles that read them: four loops, which meet nowhere."""
     kernel = update(1024, n, 256)
     found = shape_of(kernel, schedule(kernel, machine))
     assert found.rows_in_memory
+    assert found.copies_columns == (n == 480 and machine is X86_64_V4)
     assert spilled(kernel, machine) == []

@@ -44,8 +44,7 @@ def test_the_code_of_each_runner_is_in_the_table() -> None:
         assert runner in registry.runners_of(runner.code.name)
 
 
-def test_names_of_families_are_no_code_targets_of_others() -> None:
-    """And every name leads back to the one family that has to be loaded for it."""
+def test_each_name_leads_to_the_one_family_that_has_to_be_loaded() -> None:
     for name in registry.FAMILIES:
         family = registry.family(name)
         assert family.name == name
