@@ -232,6 +232,7 @@ def test_rows_that_lie_side_by_side(machine, rows: int, width: int, m: int) -> N
         (6, 2, 8, 3, 6, 70, False),
         (3, 1, 4, 7, 2, 4200, False),
         (9, 3, 16, 19, 11, 20, True),
+        (6, 4, 16, 13, 5, 20, True),
         (14, 2, 16, 31, 16, 20, False),
     ],
 )
@@ -250,7 +251,7 @@ def test_terms_that_the_first_tiles_copy(
         tile = ContractionTile(rows, vectors, *blocks, 2 if packs else 1, packs=packs)
         chosen = Schedule(None, width, 1, tile)
         shape = shape_of(kernel, chosen)
-        assert (shape.rows_in_memory > 0, shape.copies_columns) == (left, packs and first)
+        assert (shape.rows_in_memory > 0, shape.copies_columns(near=True)) == (left, packs and first)
         check(kernel, machine, chosen)
 
 
@@ -290,6 +291,34 @@ def test_scattered_rows_are_packed_before(machine, m: int, n: int, k: int, rows:
         check(kernel, machine, chosen)
     assert shape_of(matmul(m, n, 511, left=True), chosen).rows_in_memory
     assert shape_of(matmul(510, n, k, left=True), chosen).rows_in_memory
+
+
+@MACHINES
+def test_scattered_rows_of_the_next_tiles_are_asked_for(machine) -> None:
+    """While those that are packed now are multiplied, where there are more."""
+    for m, n, k in ((560, 70, 520), (520, 64, 1100)):
+        kernel = matmul(m, n, k, left=True)
+
+        def asks(block_m: int, kernel: Kernel = kernel) -> int:
+            chosen = Schedule(None, 16, 1, ContractionTile(14, 2, block_m, 70))
+            check(kernel, machine, chosen)
+            return kernels.emit(kernel, chosen, machine).count("call void @llvm.prefetch")
+
+        assert asks(168) < asks(m)
+
+
+@MACHINES
+def test_wide_tiles_copy_columns_that_are_near(machine) -> None:
+    """Those that may come from beyond the second-level cache are packed before: no tile has a loop that copies."""
+    chosen = Schedule(None, 16, 1, ContractionTile(6, 4, 13, 256, packs=True))
+
+    def products(columns: int) -> int:
+        kernel = matmul(13, columns, 40)
+        check(kernel, machine, chosen)
+        return kernels.emit(kernel, chosen, machine).count("@llvm.fma")
+
+    near = machine.l2_bytes // (40 * 4) // 256 * 256
+    assert products(near) > products(near + 256)
 
 
 @MACHINES

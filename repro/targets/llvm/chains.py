@@ -73,7 +73,7 @@ class Chains(Packing):
 
         def by_columns(left: Side) -> Sequence[Val]:
             packed = Side(b, 1, shape.term_stride)
-            if not shape.copies_columns:
+            if not self.copies_columns:
                 return sums(left, packed)
             place, size_of_tile = self.in_place(1, column, start), shape.columns_per_tile
             found = Side(place, 1, shape.columns_in_memory, size_of_tile, (b, shape.term_stride))
@@ -144,6 +144,27 @@ class Chains(Packing):
         shape, products = self.shape, self.tile.rows * self.tile.vectors
         in_place = shape.rows_direct is not None and not shape.row_items
         return in_place and shape.panel > self.line_elements and products >= 2 * BUSY and not self.rows_come_before
+
+    def asks_for_next_rows(self, row: Val, column: Val, start: Val) -> Asking | None:
+        """Asks, with each row of a tile, for some terms of the rows as many tiles on as are packed together, so that
+        all that are packed next have been asked for. None where rows are not scattered, or are packed only once."""
+        f, shape, rows, packed = self.f, self.shape, self.tile.rows, self.tile.rows * self.shape.tiles_packed
+        if not shape.rows_scattered or self.tile.block_m <= packed:
+            return None
+        share = -(-shape.panel * shape.columns_per_tile // (shape.padded_columns * rows))
+        place = self.in_place(0, f.add(row, integer(packed)), start)
+        first = f.scaled(self.quotient(column, shape.columns_per_tile), share * rows)
+
+        def of_row(number: Val) -> None:
+            def of_term(term: Val, _: list[Val]) -> Sequence[Val]:
+                for line in (0, rows - 1):
+                    self._ask_line(place, f.add(f.scaled(term, shape.rows_apart), integer(line)))
+                return ()
+
+            begin = f.add(first, f.scaled(number, share))
+            f.loop(begin, f.add(begin, integer(share)), 1, (), of_term)
+
+        return of_row
 
     def _made(self, a: Side, column: Val, rows: int, start: Val, size: Val, then: Using) -> Sequence[Val]:
         """The same where the columns' terms are made in registers; those behind the last column are never used."""

@@ -9,8 +9,8 @@ Behind the last panel's tiles of a few rows the rest of the store's expression i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 
 from repro.ir import index as ix
 from repro.ir.expressions import Expr, Load, topological
@@ -19,6 +19,7 @@ from repro.ir.types import BOOL, I64
 from repro.machines import Machine
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body
+from repro.targets.llvm.chains import Asking
 from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.outputs import Outputs
 from repro.targets.llvm.scope import Scope
@@ -51,7 +52,7 @@ class Item(Outputs):
         shape, f = self.shape, self.f
         self.body.hoist([*self.reduce.children, *self.values], self.scope)
         terms = self.contraction.extents[3]
-        beforehand = not (shape.direct or shape.made or shape.copies_columns)
+        beforehand = not (shape.direct or shape.made or self.copies_columns)
         if beforehand:
             self.blank_columns()
 
@@ -145,7 +146,7 @@ class Item(Outputs):
         self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, start: Val, size: Val
     ) -> Sequence[Val]:
         """A register tile of so many rows, of operands whose terms begin at `a` and `b`."""
-        ask = self._meanwhile(row, column, panel)
+        ask = self._meanwhile(row, column, panel, start)
 
         def used(acc: list[Val]) -> Sequence[Val]:
             if not self.at_once:
@@ -160,24 +161,28 @@ class Item(Outputs):
 
         return self.chains(a, row, column, b, rows, start, size, ask, used)
 
-    def _meanwhile(self, row: Val, column: Val, panel: Val) -> Callable[[Val], None] | None:
+    def _meanwhile(self, row: Val, column: Val, panel: Val, start: Val) -> Asking | None:
         """What is done with each row of a tile while its terms are multiplied."""
-        ask, f = self._asks_for_outputs(row, column, panel), self.f
-        if not self.trails:
-            return ask
+        trails = partial(self._trail, row, column, panel) if self.trails else None
+        asking = self._asks_for_outputs(row, column, panel), self.asks_for_next_rows(row, column, start), trails
+        found = [each for each in asking if each is not None]
 
         def of_row(number: Val) -> None:
-            if ask is not None:
-                ask(number)
-            before = f.let(f"sub i64 {column.text}, {self.shape.columns_per_tile}", I64)
-            there = scalars.compare(f, "ge", before, integer(0))
-            if self.shape.panels > 1:
-                there = scalars.binary(f, "and", there, self.is_last(panel))
-            f.when(there, lambda: self.row_of_tile(row, number, before))
+            for each in found:
+                each(number)
 
-        return of_row
+        return of_row if found else None
 
-    def _asks_for_outputs(self, row: Val, column: Val, panel: Val) -> Callable[[Val], None] | None:
+    def _trail(self, row: Val, column: Val, panel: Val, number: Val) -> None:
+        """Store a row of the tile before."""
+        f = self.f
+        before = f.let(f"sub i64 {column.text}, {self.shape.columns_per_tile}", I64)
+        there = scalars.compare(f, "ge", before, integer(0))
+        if self.shape.panels > 1:
+            there = scalars.binary(f, "and", there, self.is_last(panel))
+        f.when(there, lambda: self.row_of_tile(row, number, before))
+
+    def _asks_for_outputs(self, row: Val, column: Val, panel: Val) -> Asking | None:
         """Ask for what the outputs of a tile's row lie in, and what is read beside them; None where neither would be
         waited for."""
         near = self._beside_outputs

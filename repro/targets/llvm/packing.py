@@ -40,6 +40,12 @@ class Packing(Block):
         pack = self._turn_columns if self._turns() else self._pack_columns
         return pack(start, size, finite)
 
+    @cached_property
+    def copies_columns(self) -> bool:
+        """Whether columns are packed by the first row of tiles that reads them, and not before."""
+        term = self.contraction.terms[1]
+        return isinstance(term, Load) and self.shape.copies_columns(near=not self._far([term]))
+
     def blank_columns(self) -> None:
         """Zeros in the vectors of the last tile that no column comes to, which it multiplies nevertheless (docs/cpu.md,
         Lanes that hold nothing)."""
@@ -172,40 +178,40 @@ class Packing(Block):
         return f.loop(integer(0), count, 1, [finite], row)[0]
 
     def _rows_beside(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
-        """a as [tile][k][row]: of each term the rows of several tiles, which lie on one page."""
-        f, rows, tiles = self.f, self.tile.rows, self.shape.tiles_packed
+        """a as [tile][k][row]: of each term the rows of several tiles, which lie on one page. They are packed by code
+        for as many as there are in a group: whole ones, and what is left of a block and of the last one."""
+        f, shape, packed = self.f, self.shape, self.tile.rows * self.shape.tiles_packed
+        if shape.tiles_packed == 1:
+            return self._beside(first, count, start, size, finite)
+        left = sorted({shape.tile.block_m % packed, shape.last_block % packed} - {0})
 
-        def one(at: Val, state: list[Val]) -> Sequence[Val]:
-            left = self.least(f.let(f"sub i64 {count.text}, {at.text}", I64), integer(rows))
-            return [self._beside(f.add(first, at), at, 1, left, start, size, state[0])]
+        def of(*counts: int) -> list[Val]:
+            one, *others = counts
+            if not others:
+                return [self._beside(first, one, start, size, finite)]
+            found = scalars.compare(f, "eq", count, integer(one))
+            return f.either(found, lambda: of(one), lambda: of(*others))
 
-        def one_by_one() -> list[Val]:
-            return f.loop(integer(0), count, rows, [finite], one)
+        return of(*([packed] if shape.tile.block_m >= packed else []), *left)[0]
 
-        if tiles == 1:
-            return one_by_one()[0]
-        full = scalars.compare(f, "eq", count, integer(tiles * rows))
-        return f.either(full, lambda: [self._beside(first, integer(0), tiles, None, start, size, finite)], one_by_one)[
-            0
-        ]
-
-    def _beside(self, first: Val, at: Val, tiles: int, count: Val | None, start: Val, size: Val, finite: Val) -> Val:
-        """Some tiles' rows, all of them or the last one's `count`; what hangs over the end of a term's rows is written
-        anew by the next term: lanes may well hold rows of the next tile, which are there."""
+    def _beside(self, first: Val, count: Val | int, start: Val, size: Val, finite: Val) -> Val:
+        """So many rows; what hangs over the end of a term's rows is written anew by the next term: lanes may well hold
+        rows of the next tile, which are there."""
         f, rows, width = self.f, self.tile.rows, self.shape.width
-        apart, between = self.shape.strip, self.shape.row_strides[1]
         scopes: list[tuple[Scope, int]] = []
+        tiles = -(-count // rows) if isinstance(count, int) else 1
         for tile, place in product(range(tiles), range(0, rows, width)):
-            bound, lanes = count or integer(rows), f.add(f.splat(integer(place), width), f.lanes(width))
-            whole = count is None and tile * rows + place + width <= tiles * rows
-            mask = None if whole else scalars.compare(f, "lt", lanes, f.splat(bound, width))
-            scope = self.lanes_of_lines(0, f.add(first, integer(tile * rows + place)), mask)
+            at, mask = tile * rows + place, None
+            if not isinstance(count, int) or at + width > count:
+                end = integer(count) if isinstance(count, int) else count
+                lanes = f.add(f.splat(integer(at), width), f.lanes(width))
+                mask = scalars.compare(f, "lt", lanes, f.splat(end, width))
+            scope = self.lanes_of_lines(0, f.add(first, integer(at)), mask)
             self.body.hoist(self.reduce.children, scope)
-            scopes.append((scope, tile * apart + place))
-        base = f.scaled(self.quotient(at, rows), apart)
+            scopes.append((scope, tile * self.shape.strip + place))
 
         def term(number: Val, state: list[Val]) -> Sequence[Val]:
-            found, line = state[0], f.add(base, f.scaled(number, between))
+            found, line = state[0], f.scaled(number, self.shape.row_strides[1])
             for scope, place in scopes:
                 value, found = self._term(0, self.at_term(scope, f.add(start, number)), found)
                 self.write(self.a, f.add(line, integer(place)), value)

@@ -31,7 +31,7 @@ in place all the same: copies cost more there."""
 COPYING_ROWS = 8
 """Rows of a tile from which on the first one that reads a line's terms waits for few of them: they come while as many
 rows are multiplied, but for scattered ones. Tiles of fewer rows ask for terms of their own, and columns are copied
-before (packing.py)."""
+before (packing.py), but near ones of wide tiles."""
 
 SHORT_RUN, SCATTERED = 128, 2048
 """Bytes of a tile's rows or columns in a term up to which the hardware does not fetch ahead by itself, and bytes from
@@ -109,14 +109,21 @@ class Shape:
         return self.contraction.row_stride if self.tile.rows_in_place and self.window is None else None
 
     @cached_property
-    def rows_in_memory(self) -> int:
-        """Elements between the rows' terms where those of a term lie side by side, so that the first tile that reads
-        them may pack them; 0 where they do not, or are packed before."""
-        if self.window is not None or self.made or not self.rows_beside:
-            return 0
-        apart = self.contraction.rows_side_by_side or 0
+    def rows_apart(self) -> int:
+        """Elements between the rows' terms where those of a term lie side by side in memory; 0 where they do not."""
+        beside = self.window is None and not self.made and self.rows_beside
+        return self.contraction.rows_side_by_side or 0 if beside else 0
+
+    @cached_property
+    def rows_scattered(self) -> bool:
+        """Whether such rows are packed before the tiles, many tiles' at once."""
         many = self.panel >= FORGOTTEN and self.tile.vectors > 1
-        return 0 if many and self._scattered(self.tile.rows, apart) else apart
+        return many and self._scattered(self.tile.rows, self.rows_apart)
+
+    @property
+    def rows_in_memory(self) -> int:
+        """Elements between the rows' terms where the first tile that reads them may pack them; 0 where it may not."""
+        return 0 if self.rows_scattered else self.rows_apart
 
     @cached_property
     def columns_in_memory(self) -> int:
@@ -128,11 +135,12 @@ class Shape:
         """Whether the products of a tile's term take so long that a line of the next tile's comes meanwhile."""
         return self.tile.rows >= COPYING_ROWS
 
-    @property
-    def copies_columns(self) -> bool:
-        """Whether columns are packed by the first row of tiles that reads them."""
+    def copies_columns(self, near: bool) -> bool:
+        """Whether columns are packed by the first row of tiles that reads them; `near`: all lie in a near cache, so
+        that the many products of a wide tile are enough to wait behind."""
         packs = self.window is None and self.tile.packs and self.columns_in_memory > 0
-        return packs and self.many_rows and not self._scattered(self.columns_per_tile, self.columns_in_memory)
+        waits = self.many_rows or (near and self.tile.rows * self.tile.vectors >= 2 * BUSY)
+        return packs and waits and not self._scattered(self.columns_per_tile, self.columns_in_memory)
 
     def _scattered(self, run: int, apart: int) -> bool:
         """Whether a tile takes short runs of terms that lie far from one another, in elements."""
@@ -173,11 +181,11 @@ class Shape:
 
     @cached_property
     def tiles_packed(self) -> int:
-        """Tiles whose rows are packed together: so many that few of a block are left over."""
+        """Tiles whose rows are packed together: a block's in equal groups."""
         if not self.rows_beside or self.rows_in_memory:
             return 1
-        whole, most = self.tile.block_m // self.tile.rows, max(1, PAGE_ROWS // self.tile.rows)
-        return max(1, min(range(min(whole, most), most // 2, -1), key=lambda count: whole % count, default=whole))
+        tiles, most = -(-self.tile.block_m // self.tile.rows), max(1, PAGE_ROWS // self.tile.rows)
+        return -(-tiles // -(-tiles // most))
 
     @property
     def strip(self) -> int:
