@@ -42,14 +42,15 @@ PACKED_BEYOND = 128
 """Bytes between a column's terms beyond which columns are packed if many tiles read them: terms further apart are each
 on a page of their own, or share sets of the nearest cache, and every tile waits for them anew."""
 FEW_TILES, LONG_RUN = 8, 128
-"""Tiles of rows for which columns are not worth packing, however they lie, but for two kinds that are worth it from a
-whole tile on: what comes from beyond the second-level cache, each term from a page of its own, and tiles that take so
-many bytes of each term, two lines, which come later than they are multiplied. Packing reads either row by row, as it is
-fetched ahead. (Of 28 to 112 rows 0.65 to 0.87 of the time where columns come from the third-level cache, 0.75 to 1.0
-from the second; of 14 rows 0.65 to 0.9, and 1.0; Sapphire Rapids. Tiles of one line: 1.0 to 1.4.)"""
+"""Tiles of rows for which columns are not worth packing, however they lie, but for two kinds. Those that come from
+beyond the second-level cache, each term from a page of its own, are packed from a whole tile of rows on; those of which
+a tile takes so many bytes of each term, two lines, which come later than they are multiplied, from two on. Packing
+reads either row by row, as it is fetched ahead. (Of 28 to 112 rows 0.65 to 0.87 of the time where columns come from the
+third-level cache, 0.75 to 1.0 from the second; of 14 rows 0.65 to 0.9, and 1.0; Sapphire Rapids. Near ones of 14 to 27
+rows 1.05 to 1.5, Zen 5. Tiles of one line: 1.0 to 1.4.)"""
 
 TWO_TILES = 2
-"""Tiles of rows from which on fewer rows and more columns for each pay."""
+"""Tiles of rows from which on fewer rows and more columns for each pay, and copies of columns that are near."""
 MANY_PRODUCTS = 1 << 16
 """From which on a turn of several terms is worth the time that it takes to compile: fewer take a few microseconds."""
 
@@ -235,9 +236,9 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     most = max(_most_columns(contraction, machine), vectors * width)
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     block_m, block_n = blocks(contraction, *several, in_place=apart == vectors * width)
-    turn = _turn(contraction, (tile_rows, vectors), machine)
-    tile = ContractionTile(tile_rows, vectors, block_m, block_n, turn)
-    tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_in_place=in_place, makes=makes)
+    tile = ContractionTile(tile_rows, vectors, block_m, block_n, rows_in_place=in_place, makes=makes)
+    tile = replace(tile, packs=_packs(contraction, tile, width, machine))
+    tile = replace(tile, unroll=_turn(contraction, tile, width, machine))
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
     return Schedule(None, width, 1, tile)
@@ -268,12 +269,14 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
     return *own, not shared
 
 
-def _turn(contraction: Contraction, tile: Pair, machine: Machine) -> int:
+def _turn(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> int:
     """Terms of a turn of the loop. Of a wider tile than the machine's that leaves a single register, LLVM would keep
-    sums in memory if a turn had several (9 x 3: 14 moves for 108 products, 1.1 of the time on a Zen 5)."""
-    rows, vectors = tile
-    full = vectors > machine.tile_vectors and rows * vectors + vectors + 1 >= machine.registers - 1
-    return 1 if full or math.prod(contraction.extents) < MANY_PRODUCTS else machine.tile_terms
+    sums in memory if a turn had several (9 x 3: 14 moves for 108 products, 1.1 of the time on a Zen 5). Near columns
+    that are read in place come in time without (8 to 27 rows 0.7 to 1.0 of the time there)."""
+    full = tile.vectors > machine.tile_vectors and (tile.rows + 1) * tile.vectors + 1 >= machine.registers - 1
+    in_place = not tile.packs and _apart(contraction, tile, width) >= NEAR_TERMS and _long(contraction, tile, width)
+    near = in_place and not _few_rows(contraction, machine) and not _afar(contraction, tile, width, machine)
+    return 1 if full or near or math.prod(contraction.extents) < MANY_PRODUCTS else machine.tile_terms
 
 
 def _loads_less(tile: Pair, other: Pair, columns: int, width: int) -> bool:
@@ -360,16 +363,31 @@ def _most_columns(contraction: Contraction, machine: Machine) -> int:
 
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
-    """Whether columns that could be read in place are better packed: not those that lie as packing would have them."""
+    """Whether columns that could be read in place are better packed."""
+    few = TWO_TILES * machine.tile_rows - 1 if _long(contraction, tile, width) else FEW_TILES * tile.rows
+    if _afar(contraction, tile, width, machine):
+        few = machine.tile_rows - 1
+    return _apart(contraction, tile, width) > PACKED_BEYOND and tile.block_m > few
+
+
+def _apart(contraction: Contraction, tile: ContractionTile, width: int) -> int:
+    """Bytes between the terms of columns that could be read in place; 0 where they could not, or lie as packing would
+    have them."""
     per_tile = tile.vectors * width
     apart = contraction.in_place(per_tile)
-    if apart is None or apart == per_tile:
-        return False
+    return 0 if apart is None or apart == per_tile else apart * contraction.terms[1].dtype.bytes
+
+
+def _long(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
+    """Whether a tile takes two lines of each term."""
+    return tile.vectors * width * contraction.terms[1].dtype.bytes >= LONG_RUN
+
+
+def _afar(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
+    """Whether such columns come from beyond the second-level cache, each term from a page of its own."""
     term = contraction.terms[1]
-    size, elements = term.dtype.bytes, math.prod(axis.extent for axis in term.free)
-    afar = elements * size > machine.l2_bytes and apart * size > NEAR_TERMS
-    few = machine.tile_rows - 1 if afar or per_tile * size >= LONG_RUN else FEW_TILES * tile.rows
-    return apart * size > PACKED_BEYOND and tile.block_m > few
+    held = math.prod(axis.extent for axis in term.free) * term.dtype.bytes
+    return held > machine.l2_bytes and _apart(contraction, tile, width) > NEAR_TERMS
 
 
 FORMS = (along_groups, along_pixels, windowed, across, tiled)

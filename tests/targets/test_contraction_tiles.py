@@ -435,19 +435,48 @@ def test_what_is_no_contraction_is_not_taken_for_one() -> None:
 @pytest.mark.parametrize(
     ("machine", "sizes", "packs"),
     [
-        (X86_64_V4, (64, 4096, 512), True), (X86_64_V4, (13, 4096, 512), False), (X86_64_V4, (14, 512, 512), True),
-        (X86_64_V4, (448, 32, 512), False), (X86_64_V3, (48, 256, 256), False), (X86_64_V3, (54, 256, 256), True),
+        (X86_64_V4, (64, 4096, 512), True), (X86_64_V4, (13, 4096, 512), False), (X86_64_V4, (14, 4096, 512), True),
+        (X86_64_V4, (27, 512, 512), False), (X86_64_V4, (28, 512, 512), True), (X86_64_V4, (448, 32, 512), False),
+        (X86_64_V3, (48, 256, 256), False), (X86_64_V3, (54, 256, 256), True),
         (X86_64_V3, (6, 4096, 512), True),
     ],
 )  # fmt: skip
 def test_columns_are_packed_where_reading_them_in_place_costs_more(
     machine: Machine, sizes: tuple[int, int, int], packs: bool
 ) -> None:
-    """From a whole tile of rows on, if a tile takes two lines of a term or they come from beyond the second-level
-    cache; else for many tiles of rows; near each other never."""
+    """From a whole tile of rows on, if they come from beyond the second-level cache; from two on, if a tile takes two
+    lines of a term; else for many tiles of rows; near each other never."""
     chosen = schedule(matmul(*sizes), machine)
     assert chosen.tile is not None
     assert chosen.tile.packs == packs
+
+
+@pytest.mark.parametrize(
+    ("sizes", "terms"),
+    [
+        ((64, 512, 512), 4), ((64, 768, 300), 1), ((13, 512, 512), 1), ((27, 512, 512), 1), ((13, 4096, 512), 4),
+        ((7, 512, 512), 4), ((32, 32, 32), 1), ((64, 64, 64), 4),
+    ],
+)  # fmt: skip
+def test_a_turn_has_several_terms_where_registers_are_left_and_columns_are_packed(
+    sizes: tuple[int, int, int], terms: int
+) -> None:
+    chosen = schedule(matmul(*sizes), X86_64_V4)
+    assert chosen.tile is not None
+    assert chosen.tile.unroll == terms
+
+
+@MACHINES
+def test_later_terms_of_columns_in_place_are_asked_for(machine) -> None:
+    """Where they lie 1 KB or more apart, of tiles with many products."""
+
+    def asks(rows: int, n: int) -> int:
+        chosen = Schedule(None, 16, 1, ContractionTile(rows, 2, rows, n))
+        check(kernel := matmul(rows, n, 30), machine, chosen)
+        return kernels.emit(kernel, chosen, machine).count("call void @llvm.prefetch")
+
+    assert asks(14, 256) == asks(13, 256) > asks(12, 256)
+    assert asks(14, 255) == asks(12, 255)
 
 
 @pytest.mark.parametrize(

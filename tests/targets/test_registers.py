@@ -10,6 +10,7 @@ import pytest
 from passes.schedule import schedule
 from repro.ir.expressions import Expr, apply, const, load
 from repro.ir.loops import BufferParameter, Kernel, Store
+from repro.ir.schedule import Schedule
 from repro.ir.types import F32
 from repro.machines import X86_64_V3, X86_64_V4, Machine
 from repro.targets.llvm import kernel as kernels
@@ -21,9 +22,9 @@ from tests.targets.test_window_tiles import forward
 X86 = pytest.mark.parametrize("machine", [X86_64_V3, X86_64_V4], ids=lambda m: m.name)
 
 
-def spilled(kernel: Kernel, machine: Machine) -> list[str]:
+def spilled(kernel: Kernel, machine: Machine, chosen: Schedule | None = None) -> list[str]:
     """Moves of vectors between the stack and a register in the blocks that multiply."""
-    text, _ = toolchain.assembly(kernels.emit(kernel, schedule(kernel, machine), machine), machine)
+    text, _ = toolchain.assembly(kernels.emit(kernel, chosen or schedule(kernel, machine), machine), machine)
     blocks = [block for block in re.split(r"^\.LBB\S*:", text, flags=re.MULTILINE) if block.count("vfmadd") >= 4]
     assert blocks, "the test looked at nothing"
     moves = re.compile(r"\(%rsp.*[yz]mm|[yz]mm.*\(%rsp")
@@ -65,3 +66,13 @@ def test_where_tiles_copy_what_they_read(machine: Machine, n: int) -> None:
     assert found.rows_in_memory
     assert found.copies_columns(near=False) == (n == 480 and machine is X86_64_V4)
     assert spilled(kernel, machine) == []
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 768, 384), (64, 512, 512), (28, 512, 512), (64, 640, 384)])
+@pytest.mark.parametrize("packs", [False, True])
+def test_of_turns_of_several_terms(m: int, n: int, k: int, packs: bool) -> None:
+    """Tiles of 9 rows by 3 vectors, of 6 by 4 and of 14 by 2, with columns that are packed and in place."""
+    kernel = matmul(m, n, k)
+    chosen = schedule(kernel, X86_64_V4)
+    assert chosen.tile is not None
+    assert spilled(kernel, X86_64_V4, replace(chosen, tile=replace(chosen.tile, packs=packs))) == []
