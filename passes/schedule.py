@@ -38,6 +38,8 @@ FEW_OUTPUTS = 4
 NEAR_TERMS = 1024
 """Bytes between a column's terms up to which each thread may as well read all columns: further apart each is on a page
 of its own."""
+FETCHED_APART = 1024
+"""Bytes between a column's terms from which on the hardware does not fetch a tile's next lines by itself."""
 PACKED_BEYOND = 128
 """Bytes between a column's terms beyond which columns are packed if many tiles read them: terms further apart are each
 on a page of their own, or share sets of the nearest cache, and every tile waits for them anew."""
@@ -270,13 +272,17 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
 
 
 def _turn(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> int:
-    """Terms of a turn of the loop. Of a wider tile than the machine's that leaves a single register, LLVM would keep
-    sums in memory if a turn had several (9 x 3: 14 moves for 108 products, 1.1 of the time on a Zen 5). Near columns
-    that are read in place come in time without (8 to 27 rows 0.7 to 1.0 of the time there)."""
+    """Terms of a turn of the loop: one, but for few rows, where a tile wider than the machine's leaves a single
+    register, so that LLVM would keep sums in memory (9 x 3: 14 moves for 108 products, 1.1 of the time on a Zen 5), and
+    where near columns are read in place, which come in time without (8 to 27 rows 0.7 to 1.0 of the time there)."""
+    if math.prod(contraction.extents) < MANY_PRODUCTS:
+        return 1
+    if _few_rows(contraction, machine):
+        return machine.tile_terms
     full = tile.vectors > machine.tile_vectors and (tile.rows + 1) * tile.vectors + 1 >= machine.registers - 1
-    in_place = not tile.packs and _apart(contraction, tile, width) >= NEAR_TERMS and _long(contraction, tile, width)
-    near = in_place and not _few_rows(contraction, machine) and not _afar(contraction, tile, width, machine)
-    return 1 if full or near or math.prod(contraction.extents) < MANY_PRODUCTS else machine.tile_terms
+    in_place = not tile.packs and _apart(contraction, tile, width) >= FETCHED_APART
+    near = in_place and _two_lines(contraction, tile, width) and not _afar(contraction, tile, width, machine)
+    return 1 if full or near else machine.tile_terms
 
 
 def _loads_less(tile: Pair, other: Pair, columns: int, width: int) -> bool:
@@ -364,7 +370,7 @@ def _most_columns(contraction: Contraction, machine: Machine) -> int:
 
 def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
     """Whether columns that could be read in place are better packed."""
-    few = TWO_TILES * machine.tile_rows - 1 if _long(contraction, tile, width) else FEW_TILES * tile.rows
+    few = TWO_TILES * machine.tile_rows - 1 if _two_lines(contraction, tile, width) else FEW_TILES * tile.rows
     if _afar(contraction, tile, width, machine):
         few = machine.tile_rows - 1
     return _apart(contraction, tile, width) > PACKED_BEYOND and tile.block_m > few
@@ -378,7 +384,7 @@ def _apart(contraction: Contraction, tile: ContractionTile, width: int) -> int:
     return 0 if apart is None or apart == per_tile else apart * contraction.terms[1].dtype.bytes
 
 
-def _long(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
+def _two_lines(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
     """Whether a tile takes two lines of each term."""
     return tile.vectors * width * contraction.terms[1].dtype.bytes >= LONG_RUN
 

@@ -64,14 +64,15 @@ def test_where_tiles_copy_what_they_read(machine: Machine, n: int) -> None:
     kernel = update(1024, n, 256)
     found = shape_of(kernel, schedule(kernel, machine))
     assert found.rows_in_memory
-    assert found.copies_columns(near=False) == (n == 480 and machine is X86_64_V4)
+    assert found.can_copy_columns(near=False) == (n == 480 and machine is X86_64_V4)
     assert spilled(kernel, machine) == []
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 768, 384), (64, 512, 512), (28, 512, 512), (64, 640, 384)])
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 768, 384), (64, 512, 512), (64, 640, 384)])
 @pytest.mark.parametrize("packs", [False, True])
-def test_of_turns_of_several_terms(m: int, n: int, k: int, packs: bool) -> None:
-    """Tiles of 9 rows by 3 vectors, of 6 by 4 and of 14 by 2, with columns that are packed and in place."""
+def test_of_turns(m: int, n: int, k: int, packs: bool) -> None:
+    """Tiles of 9 rows by 3 vectors, of 6 by 4 and of 14 by 2, with columns that are packed and in place, in turns of as
+    many terms as the schedule has."""
     kernel = matmul(m, n, k)
     chosen = schedule(kernel, X86_64_V4)
     assert chosen.tile is not None

@@ -3,7 +3,8 @@
 The first tile that reads a line's terms may find them not yet packed: where they lie side by side in memory, it takes
 them from there, asks for the next tile's, which lie on the same page, and leaves a copy for the tiles that follow.
 Packing is then a load and a store beside the many multiplications of a term, not a pass of its own that waits for
-memory. A tile of few rows has no such time, and shares a line with its neighbours: it asks for its own later terms.
+memory. A tile of few rows has no such time, unless it is wide and they are near, and shares a line with its neighbours:
+it asks for its own later terms.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from passes.schedule import NEAR_TERMS
+from passes.schedule import FETCHED_APART
 from repro.ir.contraction import TERMS_TURNED
 from repro.ir.expressions import Load
 from repro.ir.types import I64
@@ -146,24 +147,26 @@ class Chains(Packing):
         in_place = shape.rows_direct is not None and not shape.row_items
         return in_place and shape.panel > self.line_elements and products >= 2 * BUSY and not self.rows_come_before
 
-    def asks_for_next_rows(self, row: Val, column: Val, start: Val) -> Asking | None:
-        """Asks, with each row of a tile, for some terms of the rows as many tiles on as are packed together, so that
-        all that are packed next have been asked for. None where rows are not scattered, or are packed only once."""
-        f, shape, rows, packed = self.f, self.shape, self.tile.rows, self.tile.rows * self.shape.tiles_packed
-        if not shape.rows_scattered or self.tile.block_m <= packed:
+    def next_rows(self, row: Val, column: Val, start: Val, size: Val) -> Asking | None:
+        """Asks, with each row of a tile, for some terms of the rows as many on as are packed together, so that all that
+        are packed next have been asked for. None where rows are not scattered, or a block has no others."""
+        f, shape, rows, term = self.f, self.shape, self.tile.rows, self.contraction.terms[0]
+        if not shape.rows_scattered or self.tile.block_m <= shape.rows_packed or not isinstance(term, Load):
             return None
         share = -(-shape.panel * shape.columns_per_tile // (shape.padded_columns * rows))
-        place = self.in_place(0, f.add(row, integer(packed)), start)
+        line = self.at_line(0, f.add(row, integer(shape.rows_packed)))
+        place = self.body.value(term.offset, self.at_term(line, start))
         first = f.scaled(self.quotient(column, shape.columns_per_tile), share * rows)
 
         def of_row(number: Val) -> None:
-            def of_term(term: Val, _: list[Val]) -> Sequence[Val]:
-                for line in (0, rows - 1):
-                    self._ask_line(place, f.add(f.scaled(term, shape.rows_apart), integer(line)))
+            def of_term(at: Val, _: list[Val]) -> Sequence[Val]:
+                beside = f.add(place, f.scaled(at, shape.rows_apart))
+                for last in (0, rows - 1):
+                    self.body.fetch(term.buffer, f.add(beside, integer(last)), 2)
                 return ()
 
             begin = f.add(first, f.scaled(number, share))
-            f.loop(begin, f.add(begin, integer(share)), 1, (), of_term)
+            f.loop(begin, self.least(f.add(begin, integer(share)), size), 1, (), of_term)
 
         return of_row
 
@@ -276,11 +279,12 @@ class Chains(Packing):
 
     @property
     def _asks_for_terms(self) -> bool:
-        """Whether later terms of columns that are read in place are asked for: each on a page of its own, of tiles with
-        enough products beside it (of 14 to 27 rows 0.9 to 1.0 of the time; of 8 to 13 rows 1.0 to 1.1; Zen 5)."""
-        shape = self.shape
-        far = shape.direct and not shape.in_order and shape.term_stride * self.dtype.bytes >= NEAR_TERMS
-        return far and self.tile.rows * self.tile.vectors > 3 * BUSY
+        """Whether later terms of columns that are read in place are asked for: of a whole tile of rows or more (of 14
+        to 27 rows 0.9 to 1.0 of the time, of 8 to 13 rows 1.0 to 1.1; Zen 5), with enough products beside it."""
+        shape, rows = self.shape, self.contraction.extents[1]
+        apart = shape.term_stride * self.dtype.bytes if shape.direct and not shape.in_order else 0
+        many = rows >= self.body.machine.tile_rows and self.tile.rows * self.tile.vectors > 3 * BUSY
+        return many and apart >= FETCHED_APART
 
     def _copy_rows(self, a: Side, copy: tuple[str, int], at: Val, rows: int) -> None:
         """Copy a term of a tile's rows, in vectors as long as there are rows for."""

@@ -72,7 +72,7 @@ class Item(Outputs):
             self._evened(self.shape.tail, panel, start, size, finite)
             return finite
         f, most = self.f, self.tile.rows
-        extent, packed = self.contraction.extents[1], self.shape.tiles_packed * most
+        extent, packed = self.contraction.extents[1], self.shape.rows_packed
         rest = extent % most if extent <= self.tile.block_m else (extent % self.tile.block_m) % most
         last = self.is_last(panel)
 
@@ -146,7 +146,7 @@ class Item(Outputs):
         self, a: str, row: Val, column: Val, b: str, rows: int, panel: Val, start: Val, size: Val
     ) -> Sequence[Val]:
         """A register tile of so many rows, of operands whose terms begin at `a` and `b`."""
-        ask = self._meanwhile(row, column, panel, start)
+        ask = self._meanwhile(row, column, panel, start, size)
 
         def used(acc: list[Val]) -> Sequence[Val]:
             if not self.at_once:
@@ -161,10 +161,10 @@ class Item(Outputs):
 
         return self.chains(a, row, column, b, rows, start, size, ask, used)
 
-    def _meanwhile(self, row: Val, column: Val, panel: Val, start: Val) -> Asking | None:
+    def _meanwhile(self, row: Val, column: Val, panel: Val, start: Val, size: Val) -> Asking | None:
         """What is done with each row of a tile while its terms are multiplied."""
         trails = partial(self._trail, row, column, panel) if self.trails else None
-        asking = self._asks_for_outputs(row, column, panel), self.asks_for_next_rows(row, column, start), trails
+        asking = self._asks_for_outputs(row, column, panel), self.next_rows(row, column, start, size), trails
         found = [each for each in asking if each is not None]
 
         def of_row(number: Val) -> None:

@@ -44,7 +44,7 @@ class Packing(Block):
     def copies_columns(self) -> bool:
         """Whether columns are packed by the first row of tiles that reads them, and not before."""
         term = self.contraction.terms[1]
-        return isinstance(term, Load) and self.shape.copies_columns(near=not self._far([term]))
+        return isinstance(term, Load) and self.shape.can_copy_columns(near=not self._far([term]))
 
     def blank_columns(self) -> None:
         """Zeros in the vectors of the last tile that no column comes to, which it multiplies nevertheless (docs/cpu.md,
@@ -178,34 +178,32 @@ class Packing(Block):
         return f.loop(integer(0), count, 1, [finite], row)[0]
 
     def _rows_beside(self, first: Val, count: Val, start: Val, size: Val, finite: Val) -> Val:
-        """a as [tile][k][row]: of each term the rows of several tiles, which lie on one page. They are packed by code
-        for as many as there are in a group: whole ones, and what is left of a block and of the last one."""
-        f, shape, packed = self.f, self.shape, self.tile.rows * self.shape.tiles_packed
-        if shape.tiles_packed == 1:
-            return self._beside(first, count, start, size, finite)
-        left = sorted({shape.tile.block_m % packed, shape.last_block % packed} - {0})
+        """a as [tile][k][row]: of each term the rows of several tiles, which lie on one page. There is code for as many
+        as are packed together, for what is left of a block, and of the last one."""
+        f, shape = self.f, self.shape
+        whole = {shape.rows_packed} if shape.tile.block_m >= shape.rows_packed else set[int]()
+        counts = whole | {each % shape.rows_packed for each in (shape.tile.block_m, shape.last_block)} - {0}
 
-        def of(*counts: int) -> list[Val]:
-            one, *others = counts
+        def of(one: int, *others: int) -> list[Val]:
             if not others:
                 return [self._beside(first, one, start, size, finite)]
             found = scalars.compare(f, "eq", count, integer(one))
             return f.either(found, lambda: of(one), lambda: of(*others))
 
-        return of(*([packed] if shape.tile.block_m >= packed else []), *left)[0]
+        return of(*sorted(counts, reverse=True))[0]
 
-    def _beside(self, first: Val, count: Val | int, start: Val, size: Val, finite: Val) -> Val:
+    def _beside(self, first: Val, count: int, start: Val, size: Val, finite: Val) -> Val:
         """So many rows; what hangs over the end of a term's rows is written anew by the next term: lanes may well hold
         rows of the next tile, which are there."""
         f, rows, width = self.f, self.tile.rows, self.shape.width
         scopes: list[tuple[Scope, int]] = []
-        tiles = -(-count // rows) if isinstance(count, int) else 1
-        for tile, place in product(range(tiles), range(0, rows, width)):
+        for tile, place in product(range(-(-count // rows)), range(0, rows, width)):
             at, mask = tile * rows + place, None
-            if not isinstance(count, int) or at + width > count:
-                end = integer(count) if isinstance(count, int) else count
+            if at >= count:
+                break
+            if at + width > count:
                 lanes = f.add(f.splat(integer(at), width), f.lanes(width))
-                mask = scalars.compare(f, "lt", lanes, f.splat(end, width))
+                mask = scalars.compare(f, "lt", lanes, f.splat(integer(count), width))
             scope = self.lanes_of_lines(0, f.add(first, integer(at)), mask)
             self.body.hoist(self.reduce.children, scope)
             scopes.append((scope, tile * self.shape.strip + place))

@@ -135,9 +135,9 @@ class Shape:
         """Whether the products of a tile's term take so long that a line of the next tile's comes meanwhile."""
         return self.tile.rows >= COPYING_ROWS
 
-    def copies_columns(self, near: bool) -> bool:
-        """Whether columns are packed by the first row of tiles that reads them; `near`: all lie in a near cache, so
-        that the many products of a wide tile are enough to wait behind."""
+    def can_copy_columns(self, near: bool) -> bool:
+        """Whether the first row of tiles that reads columns may pack them; `near`: all lie in a near cache, so that the
+        many products of a wide tile are enough to wait behind."""
         packs = self.window is None and self.tile.packs and self.columns_in_memory > 0
         waits = self.many_rows or (near and self.tile.rows * self.tile.vectors >= 2 * BUSY)
         return packs and waits and not self._scattered(self.columns_per_tile, self.columns_in_memory)
@@ -186,6 +186,11 @@ class Shape:
             return 1
         tiles, most = -(-self.tile.block_m // self.tile.rows), max(1, PAGE_ROWS // self.tile.rows)
         return -(-tiles // -(-tiles // most))
+
+    @property
+    def rows_packed(self) -> int:
+        """Rows that are packed together."""
+        return self.tile.rows * self.tiles_packed
 
     @property
     def strip(self) -> int:
