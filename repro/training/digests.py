@@ -5,7 +5,8 @@ two tags keep a leaf from being passed off as a node. A tree of n > 1 leaves spl
 Leaves stand in slot order. Bytes are row-major and little-endian. No tensors: H of nothing.
 
 H is BLAKE3 with 32 bytes out (O'Connor, Aumasson, Neves, Wilcox-O'Hearn, "BLAKE3", 2020). It hashes the chunks of a
-tensor side by side in vector lanes, which no instruction for sha256 can: a state is hashed in a few hundredths of a step.
+tensor side by side in vector lanes, which no instruction for sha256 can: hashing a state takes a few hundredths of a
+step.
 """
 
 from __future__ import annotations

@@ -77,3 +77,11 @@ def test_of_turns(m: int, n: int, k: int, packs: bool) -> None:
     chosen = schedule(kernel, X86_64_V4)
     assert chosen.tile is not None
     assert spilled(kernel, X86_64_V4, replace(chosen, tile=replace(chosen.tile, packs=packs))) == []
+
+
+@X86
+@pytest.mark.parametrize("n", [480, 1024])
+def test_where_the_next_rows_are_asked_for(machine: Machine, n: int) -> None:
+    kernel = update(1024, n, 512)
+    assert shape_of(kernel, schedule(kernel, machine)).rows_scattered
+    assert spilled(kernel, machine) == []

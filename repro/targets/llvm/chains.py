@@ -148,8 +148,8 @@ class Chains(Packing):
         return in_place and shape.panel > self.line_elements and products >= 2 * BUSY and not self.rows_come_before
 
     def next_rows(self, row: Val, column: Val, start: Val, size: Val) -> Asking | None:
-        """Asks, with each row of a tile, for some terms of the rows as many on as are packed together, so that all that
-        are packed next have been asked for. None where rows are not scattered, or a block has no others."""
+        """Asks, with each row of a tile, for a part of the rows of the next group, so that all of them have been asked
+        for when they are packed. None where rows are not scattered, or a block has a single group."""
         f, shape, rows, term = self.f, self.shape, self.tile.rows, self.contraction.terms[0]
         if not shape.rows_scattered or self.tile.block_m <= shape.rows_packed or not isinstance(term, Load):
             return None
