@@ -76,7 +76,8 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
     if tile.lanes not in LANES:
         return f"vectors along {tile.lanes}"
     if tile.lanes != COLUMNS:
-        if not tile.window or tile.packs or tile.rows_in_place or tile.makes or tile.unroll != 1:
+        options = (tile.packs, tile.rows_in_place, tile.rows_before, tile.makes, tile.unroll != 1)
+        if not tile.window or any(options):
             return "a window's vectors along something else, and options that it has not"
         if not _has_form(kernel, tile):
             return f"vectors along {tile.lanes} for a kernel that has none"

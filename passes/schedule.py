@@ -12,6 +12,7 @@ from passes.group_lanes import register_tile as groups_tile
 from passes.legality import LONGEST_PANEL, can_tile
 from passes.pixels import pixels
 from passes.pixels import register_tile as pixels_tile
+from passes.tile_operands import NEAR_TERMS, TWO_TILES, few_rows, packs, rows_before, turn
 from passes.vectors import choose
 from passes.window_tiles import IN_FLIGHT, register_tile
 from passes.windows import any_window, pointwise, window
@@ -34,27 +35,6 @@ FEW_COLUMNS = 16
 """Columns below which vectors run along something else where a window has it: pixels, or groups."""
 FEW_OUTPUTS = 4
 """Outputs of a group for each of its terms, up to which vectors run along groups: outputs are stored one by one."""
-
-NEAR_TERMS = 1024
-"""Bytes between a column's terms up to which each thread may as well read all columns: further apart each is on a page
-of its own."""
-FETCHED_APART = 1024
-"""Bytes between a column's terms from which on the hardware does not fetch a tile's next lines by itself."""
-PACKED_BEYOND = 128
-"""Bytes between a column's terms beyond which columns are packed if many tiles read them: terms further apart are each
-on a page of their own, or share sets of the nearest cache, and every tile waits for them anew."""
-FEW_TILES, LONG_RUN = 8, 128
-"""Tiles of rows for which columns are not worth packing, however they lie, but for two kinds. Those that come from
-beyond the second-level cache, each term from a page of its own, are packed from a whole tile of rows on; those of which
-a tile takes so many bytes of each term, two lines, which come later than they are multiplied, from two on. Packing
-reads either row by row, as it is fetched ahead. (Of 28 to 112 rows 0.65 to 0.87 of the time where columns come from the
-third-level cache, 0.75 to 1.0 from the second; of 14 rows 0.65 to 0.9, and 1.0; Sapphire Rapids. Near ones of 14 to 27
-rows 1.05 to 1.5, Zen 5. Tiles of one line: 1.0 to 1.4.)"""
-
-TWO_TILES = 2
-"""Tiles of rows from which on fewer rows and more columns for each pay, and copies of columns that are near."""
-MANY_PRODUCTS = 1 << 16
-"""From which on a turn of several terms is worth the time that it takes to compile: fewer take a few microseconds."""
 
 SHARES = (1, 2, 4)
 """Numbers of threads that are to have equal shares of a contraction; any other number has the same bits."""
@@ -85,7 +65,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
     found = schedule(kernel, machine)
     if found.tile is None or found.tile.lanes != COLUMNS:
         return
-    several = [found] if found.tile.window else [_across(kernel, machine), _of_few_rows(kernel, found, machine), found]
+    several = [found] if found.tile.window else [_across(kernel, machine), _offew_rows(kernel, found, machine), found]
     for each in several:
         tile = None if each is None else each.tile
         seen = None if tile is None or not tile.window else any_window(kernel, tile.block_m)
@@ -98,10 +78,10 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
         yield contraction, columns_per_tile
 
 
-def _of_few_rows(kernel: Kernel, found: Schedule, machine: Machine) -> Schedule | None:
+def _offew_rows(kernel: Kernel, found: Schedule, machine: Machine) -> Schedule | None:
     """The schedule of few rows, if the columns lay in the order of tiles."""
     contraction, tile = find(kernel), found.tile
-    if contraction is None or tile is None or not _few_rows(contraction, machine):
+    if contraction is None or tile is None or not few_rows(contraction, machine):
         return None
     return replace(found, tile=replace(tile, vectors=_long_run(contraction, found.vector_width, machine)))
 
@@ -239,8 +219,8 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     block_m, block_n = blocks(contraction, *several, in_place=apart == vectors * width)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n, rows_in_place=in_place, makes=makes)
-    tile = replace(tile, packs=_packs(contraction, tile, width, machine))
-    tile = replace(tile, unroll=_turn(contraction, tile, width, machine))
+    tile = replace(tile, packs=packs(contraction, tile, width, machine), rows_before=rows_before(contraction, tile))
+    tile = replace(tile, unroll=turn(contraction, tile, width, machine))
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
     return Schedule(None, width, 1, tile)
@@ -271,20 +251,6 @@ def _register_tile(contraction: Contraction, width: int, machine: Machine) -> tu
     return *own, not shared
 
 
-def _turn(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> int:
-    """Terms of a turn of the loop: one, but for few rows, where a tile wider than the machine's leaves a single
-    register, so that LLVM would keep sums in memory (9 x 3: 14 moves for 108 products, 1.1 of the time on a Zen 5), and
-    where near columns are read in place, which come in time without (8 to 27 rows 0.7 to 1.0 of the time there)."""
-    if math.prod(contraction.extents) < MANY_PRODUCTS:
-        return 1
-    if _few_rows(contraction, machine):
-        return machine.tile_terms
-    full = tile.vectors > machine.tile_vectors and (tile.rows + 1) * tile.vectors + 1 >= machine.registers - 1
-    in_place = not tile.packs and _apart(contraction, tile, width) >= FETCHED_APART
-    near = in_place and _two_lines(contraction, tile, width) and not _afar(contraction, tile, width, machine)
-    return 1 if full or near else machine.tile_terms
-
-
 def _loads_less(tile: Pair, other: Pair, columns: int, width: int) -> bool:
     """Whether a tile loads a quarter less for each product than another, and each thread's share of the columns is
     whole ones of it, two or more. (6 x 4 for 14 x 2: 0.98 to 1.02 of the time, and 0.9 to 0.99 where the core's other
@@ -299,17 +265,12 @@ def _vectors(contraction: Contraction, width: int, machine: Machine) -> int:
     row at least as many as keep a core busy, but where tiles turn them."""
     _, rows, columns, _ = contraction.extents
     most = -(-columns // width)
-    if not _few_rows(contraction, machine) or contraction.turns(width):
+    if not few_rows(contraction, machine) or contraction.turns(width):
         return min(machine.tile_vectors, most)
     long = _long_run(contraction, width, machine)
     if contraction.in_place(long * width) is not None or contraction.makes(width):
         return long
     return min(machine.tile_vectors if rows > 1 else BUSY, most)
-
-
-def _few_rows(contraction: Contraction, machine: Machine) -> bool:
-    """Whether reading the columns takes longer than multiplying with them."""
-    return contraction.extents[1] <= machine.tile_rows // 2
 
 
 def _makes(contraction: Contraction, width: int, tile: Pair, machine: Machine) -> bool:
@@ -366,34 +327,6 @@ def _most_columns(contraction: Contraction, machine: Machine) -> int:
     """Columns whose terms of a panel take half of the second-level cache, beside which rows come by."""
     size = min(contraction.chain.panel, contraction.extents[3]) * contraction.reduce.dtype.bytes
     return max(1, min(BLOCK_COLUMNS, machine.l2_bytes // (2 * size)))
-
-
-def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
-    """Whether columns that could be read in place are better packed."""
-    few = TWO_TILES * machine.tile_rows - 1 if _two_lines(contraction, tile, width) else FEW_TILES * tile.rows
-    if _afar(contraction, tile, width, machine):
-        few = machine.tile_rows - 1
-    return _apart(contraction, tile, width) > PACKED_BEYOND and tile.block_m > few
-
-
-def _apart(contraction: Contraction, tile: ContractionTile, width: int) -> int:
-    """Bytes between the terms of columns that could be read in place; 0 where they could not, or lie as packing would
-    have them."""
-    per_tile = tile.vectors * width
-    apart = contraction.in_place(per_tile)
-    return 0 if apart is None or apart == per_tile else apart * contraction.terms[1].dtype.bytes
-
-
-def _two_lines(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
-    """Whether a tile takes two lines of each term."""
-    return tile.vectors * width * contraction.terms[1].dtype.bytes >= LONG_RUN
-
-
-def _afar(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
-    """Whether such columns come from beyond the second-level cache, each term from a page of its own."""
-    term = contraction.terms[1]
-    held = math.prod(axis.extent for axis in term.free) * term.dtype.bytes
-    return held > machine.l2_bytes and _apart(contraction, tile, width) > NEAR_TERMS
 
 
 FORMS = (along_groups, along_pixels, windowed, across, tiled)

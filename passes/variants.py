@@ -41,8 +41,9 @@ Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
 
 def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    """Rows read through a window, packed or in place, columns packed, in place or made; where both are in place, rows
-    as items; vectors along something else; no tiles for a small contraction."""
+    """Rows read through a window, packed or in place, columns packed, in place or made; rows of transposed operands
+    packed before, or by the first tiles; where both are in place, rows as items; vectors along something else; no tiles
+    for a small contraction."""
     tile = schedule.tile
     if tile is None:
         return
@@ -55,6 +56,8 @@ def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Sc
             yield replace(schedule, tile=replace(tile, packs=not tile.packs))
         if found is None and contraction.makes(schedule.vector_width):
             yield replace(schedule, tile=replace(tile, makes=not tile.makes))
+        if found is None and contraction.rows_side_by_side is not None:
+            yield replace(schedule, tile=replace(tile, rows_before=not tile.rows_before))
         if rows_in_place is not None:
             yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
             if columns_in_place and found is None:

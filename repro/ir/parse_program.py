@@ -116,7 +116,7 @@ def parse_schedule(text: str) -> Schedule:
     if len(names) > 3:
         flags = dict(zip(names[6:], values[6:], strict=True))
         lanes = flags.pop("lanes", COLUMNS)
-        known = {"window": "1", "pack": "b", "rows": "place", "items": "rows", "columns": "made"}
+        known = {"window": "1", "pack": "b", "rows": "place", "items": "rows", "columns": "made", "before": "rows"}
         if (
             names[3:6] != ["tile", "block", "turn"]
             or lanes not in LANES

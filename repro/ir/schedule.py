@@ -21,8 +21,10 @@ class ContractionTile:
     With `window`, rows are the operand that is read through a moving window (passes/windows.py), and what is packed of
     it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
     unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together, or the
-    window lies there as it is. With `makes`, each tile makes what is not read in place of the columns in registers, and
-    nothing of them is packed: it computes terms, or turns those that lie side by side in memory.
+    window lies there as it is. Where the rows of each term lie together instead, the first tile that reads them copies
+    them, or, with `rows_before`, they are packed before, many tiles' at once. With `makes`, each tile makes what is not
+    read in place of the columns in registers, and nothing of them is packed: it computes terms, or turns those that lie
+    side by side in memory.
     With `row_items`, where both are read in place, each row is a work item instead, and those that a thread has are one
     block, which is run a tile of columns after another.
 
@@ -42,6 +44,7 @@ class ContractionTile:
     rows_in_place: bool = False
     row_items: bool = False
     makes: bool = False
+    rows_before: bool = False
     lanes: str = COLUMNS
 
 
@@ -81,7 +84,7 @@ class Schedule:
             return head
         t = self.tile
         tail = " window=1" * t.window + " pack=b" * t.packs + " rows=place" * t.rows_in_place
-        tail += " items=rows" * t.row_items + " columns=made" * t.makes
+        tail += " items=rows" * t.row_items + " columns=made" * t.makes + " before=rows" * t.rows_before
         if t.lanes != COLUMNS:
             tail += f" lanes={t.lanes}"
         return f"{head} tile={t.rows}x{t.vectors} block={t.block_m}x{t.block_n} turn={t.unroll}{tail}"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from passes.schedule import schedule
+from passes.variants import variants
 from passes.windows import window
 from repro.ir import index as ix
 from repro.ir.contraction import find
@@ -277,20 +278,39 @@ def test_rows_in_place_that_are_asked_for(machine, rows: int, vectors: int, k: i
 
 
 @MACHINES
+@pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(530, 40, 600), (1027, 64, 512)])
 @pytest.mark.parametrize(("rows", "vectors", "width"), [(14, 2, 16), (14, 2, 8), (8, 3, 4), (6, 2, 8), (14, 1, 16)])
-def test_scattered_rows_are_packed_before(machine, m: int, n: int, k: int, rows: int, vectors: int, width: int) -> None:
+def test_rows_that_are_packed_before_or_by_the_first_tiles(
+    machine, m: int, n: int, k: int, rows: int, vectors: int, width: int, before: bool
+) -> None:
     """Rows whose terms lie 2 KB or more apart, of many terms; more rows than lanes and fewer, a part of the last tile,
-    several blocks and panels. One vector of columns takes them from where they lie."""
+    several blocks and panels."""
     kernel = matmul(m, n, k, left=True)
     for block_m, block_n in ((m, n), (280, 32)):
-        chosen = Schedule(None, width, 1, ContractionTile(rows, vectors, block_m, block_n))
+        chosen = Schedule(None, width, 1, ContractionTile(rows, vectors, block_m, block_n, rows_before=before))
         shape = shape_of(kernel, chosen)
         assert shape.rows_beside
-        assert (shape.rows_in_memory == 0) == (vectors > 1)
+        assert (shape.rows_in_memory == 0) == before
         check(kernel, machine, chosen)
-    assert shape_of(matmul(m, n, 511, left=True), chosen).rows_in_memory
-    assert shape_of(matmul(510, n, k, left=True), chosen).rows_in_memory
+
+
+@pytest.mark.parametrize(
+    ("sizes", "before"),
+    [
+        ((1027, 64, 512), True), ((1027, 64, 511), False), ((510, 64, 512), False), ((512, 64, 512), True),
+        ((1027, 16, 512), False), ((1027, 17, 512), True),
+    ],
+)  # fmt: skip
+def test_scattered_rows_are_packed_before(sizes: tuple[int, int, int], before: bool) -> None:
+    """Those of 512 terms, 2 KB or more apart. One vector of columns takes them from where they lie; and of rows whose
+    own terms lie together nothing is said."""
+    chosen, beside = (schedule(matmul(*sizes, left=left), X86_64_V4).tile for left in (True, False))
+    assert chosen is not None and beside is not None
+    assert (chosen.rows_before, beside.rows_before) == (before, False)
+    kernel = matmul(*sizes, left=True)
+    tried = [each.tile for each in variants("packing", kernel, X86_64_V4, schedule(kernel, X86_64_V4))]
+    assert any(tile is not None and tile.rows_before != before for tile in tried), "the other way is tried by tuning"
 
 
 @MACHINES
@@ -300,7 +320,7 @@ def test_scattered_rows_of_the_next_tiles_are_asked_for(machine) -> None:
         kernel = matmul(m, n, k, left=True)
 
         def asks(block_m: int, kernel: Kernel = kernel) -> int:
-            chosen = Schedule(None, 16, 1, ContractionTile(14, 2, block_m, 70))
+            chosen = Schedule(None, 16, 1, ContractionTile(14, 2, block_m, 70, rows_before=True))
             check(kernel, machine, chosen)
             return kernels.emit(kernel, chosen, machine).count("call void @llvm.prefetch")
 
@@ -324,7 +344,7 @@ def test_wide_tiles_copy_columns_that_are_near(machine) -> None:
 @MACHINES
 def test_scattered_rows_of_doubles_and_batches(machine) -> None:
     for dtype, batch in ((F64, 1), (F32, 2)):
-        chosen = Schedule(None, 64 // dtype.bytes, 1, ContractionTile(14, 2, 280, 64))
+        chosen = Schedule(None, 64 // dtype.bytes, 1, ContractionTile(14, 2, 280, 64, rows_before=True))
         kernel = matmul(520, 40, 520, left=True, dtype=dtype, batch=batch)
         assert not shape_of(kernel, chosen).rows_in_memory
         check(kernel, machine, chosen)
@@ -459,9 +479,7 @@ def test_columns_are_packed_where_reading_them_in_place_costs_more(
         ((2, 3072, 768), 4), ((4, 3072, 768), 4),
     ],
 )  # fmt: skip
-def test_a_turn_has_several_terms_where_registers_are_left_and_columns_are_packed(
-    sizes: tuple[int, int, int], terms: int
-) -> None:
+def test_terms_of_a_turn(sizes: tuple[int, int, int], terms: int) -> None:
     chosen = schedule(matmul(*sizes), X86_64_V4)
     assert chosen.tile is not None
     assert chosen.tile.unroll == terms

@@ -83,5 +83,5 @@ def test_of_turns(m: int, n: int, k: int, packs: bool) -> None:
 @pytest.mark.parametrize("n", [480, 1024])
 def test_where_the_next_rows_are_asked_for(machine: Machine, n: int) -> None:
     kernel = update(1024, n, 512)
-    assert shape_of(kernel, schedule(kernel, machine)).rows_scattered
+    assert shape_of(kernel, schedule(kernel, machine)).rows_before
     assert spilled(kernel, machine) == []

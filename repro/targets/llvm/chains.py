@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from passes.schedule import FETCHED_APART
+from passes.tile_operands import SHORT_RUN, UNFETCHED
 from repro.ir.contraction import TERMS_TURNED
 from repro.ir.expressions import Load
 from repro.ir.types import I64
@@ -23,7 +23,6 @@ from repro.targets.llvm import scalars
 from repro.targets.llvm.packing import PAGES_AHEAD, Packing, turned
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer
-from repro.targets.llvm.tiling import SHORT_RUN
 
 AHEAD = 1024
 """Bytes between the columns that are read and those that are asked for, which come from the second-level cache."""
@@ -149,9 +148,9 @@ class Chains(Packing):
 
     def next_rows(self, row: Val, column: Val, start: Val, size: Val) -> Asking | None:
         """Asks, with each row of a tile, for a part of the rows of the next group, so that all of them have been asked
-        for when they are packed. None where rows are not scattered, or a block has a single group."""
+        for when they are packed. None where rows are not packed before, or a block has a single group."""
         f, shape, rows, term = self.f, self.shape, self.tile.rows, self.contraction.terms[0]
-        if not shape.rows_scattered or self.tile.block_m <= shape.rows_packed or not isinstance(term, Load):
+        if not shape.rows_before or self.tile.block_m <= shape.rows_packed or not isinstance(term, Load):
             return None
         share = -(-shape.panel * shape.columns_per_tile // (shape.padded_columns * rows))
         line = self.at_line(0, f.add(row, integer(shape.rows_packed)))
@@ -284,7 +283,7 @@ class Chains(Packing):
         shape, rows = self.shape, self.contraction.extents[1]
         apart = shape.term_stride * self.dtype.bytes if shape.direct and not shape.in_order else 0
         many = rows >= self.body.machine.tile_rows and self.tile.rows * self.tile.vectors > 3 * BUSY
-        return many and apart >= FETCHED_APART
+        return many and apart >= UNFETCHED
 
     def _copy_rows(self, a: Side, copy: tuple[str, int], at: Val, rows: int) -> None:
         """Copy a term of a tile's rows, in vectors as long as there are rows for."""

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from passes.group_lanes import GroupLanes, group_lanes, strip
 from passes.pixels import Pixels, pixels, starts
+from passes.tile_operands import scattered
 from passes.windows import Window, any_window
 from repro.errors import InternalError
 from repro.ir import index as ix
@@ -23,21 +24,10 @@ ROW_PADDING = 16
 PAGE_ROWS = 192
 """Rows that are packed together, at most, where those of a term lie side by side, and each term's on another page."""
 
-FORGOTTEN = 512
-"""Terms in a panel from which on lines that a tile reads of scattered rows, one or two of each term, are gone from the
-nearest cache when the next tile takes its own part of them. What is multiplied with a single vector of columns is read
-in place all the same: copies cost more there."""
-
 COPYING_ROWS = 8
 """Rows of a tile from which on the first one that reads a line's terms waits for few of them: they come while as many
 rows are multiplied, but for scattered ones. Tiles of fewer rows ask for terms of their own, and columns are copied
 before (packing.py), but near ones of wide tiles."""
-
-SHORT_RUN, SCATTERED = 128, 2048
-"""Bytes of a tile's rows or columns in a term up to which the hardware does not fetch ahead by itself, and bytes from
-one term to the next from which on such runs are one or two of a page. The first tile would get each line at its
-latency, and the next tile's, which it asks for, crowd into few sets of the caches. So columns that lie so are copied
-before, each term's from end to end; and rows, of many terms."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +104,15 @@ class Shape:
         beside = self.window is None and not self.made and self.rows_beside
         return self.contraction.rows_side_by_side or 0 if beside else 0
 
-    @cached_property
-    def rows_scattered(self) -> bool:
+    @property
+    def rows_before(self) -> bool:
         """Whether such rows are packed before the tiles, many tiles' at once."""
-        many = self.panel >= FORGOTTEN and self.tile.vectors > 1
-        return many and self._scattered(self.tile.rows, self.rows_apart)
+        return self.tile.rows_before and self.rows_apart > 0
 
     @property
     def rows_in_memory(self) -> int:
         """Elements between the rows' terms where the first tile that reads them may pack them; 0 where it may not."""
-        return 0 if self.rows_scattered else self.rows_apart
+        return 0 if self.rows_before else self.rows_apart
 
     @cached_property
     def columns_in_memory(self) -> int:
@@ -140,12 +129,7 @@ class Shape:
         many products of a wide tile are enough to wait behind."""
         packs = self.window is None and self.tile.packs and self.columns_in_memory > 0
         waits = self.many_rows or (near and self.tile.rows * self.tile.vectors >= 2 * BUSY)
-        return packs and waits and not self._scattered(self.columns_per_tile, self.columns_in_memory)
-
-    def _scattered(self, run: int, apart: int) -> bool:
-        """Whether a tile takes short runs of terms that lie far from one another, in elements."""
-        size = self.contraction.reduce.dtype.bytes
-        return run * size <= SHORT_RUN and apart * size >= SCATTERED
+        return packs and waits and not scattered(self.contraction, self.columns_per_tile, self.columns_in_memory)
 
     @property
     def last_block(self) -> int:
