@@ -12,7 +12,7 @@ from passes.group_lanes import register_tile as groups_tile
 from passes.legality import LONGEST_PANEL, can_tile
 from passes.pixels import pixels
 from passes.pixels import register_tile as pixels_tile
-from passes.tile_operands import NEAR_TERMS, TWO_TILES, few_rows, packs, rows_before, turn
+from passes.tile_operands import NEAR_TERMS, TWO_TILES, few_rows, with_operands
 from passes.vectors import choose
 from passes.window_tiles import IN_FLIGHT, register_tile
 from passes.windows import any_window, pointwise, window
@@ -219,8 +219,7 @@ def tiled(kernel: Kernel, machine: Machine) -> Schedule | None:
     several = sizes(rows, BLOCK_ROWS, tile_rows), sizes(columns, most, vectors * width)
     block_m, block_n = blocks(contraction, *several, in_place=apart == vectors * width)
     tile = ContractionTile(tile_rows, vectors, block_m, block_n, rows_in_place=in_place, makes=makes)
-    tile = replace(tile, packs=packs(contraction, tile, width, machine), rows_before=rows_before(contraction, tile))
-    tile = replace(tile, unroll=turn(contraction, tile, width, machine))
+    tile = with_operands(contraction, tile, width, machine)
     if in_place and _by_rows(contraction, tile, width, machine):
         tile = replace(tile, block_m=rows, block_n=columns, row_items=True)
     return Schedule(None, width, 1, tile)

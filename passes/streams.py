@@ -11,11 +11,12 @@ from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Apply, Axis, Load, Reduce
 from repro.ir.loops import Kernel, Store
 from repro.machines import Machine
+from repro.machines.machine import LINE_BYTES
 
 STREAMED_BYTES = 32 << 20
 """Of a kernel's buffers together, from which on it writes past the caches, and asks for what it reads far ahead."""
-BURST_BYTES, LINE_BYTES = 256, 64
-"""Written in one go, past the caches (at most a quarter of the registers) and into them. A line that is written in
+BURST_BYTES = 256
+"""Written in one go past the caches, at most a quarter of the registers; into them a line. One that is written in
 parts, with loads in between that cross lines, may leave in parts (Zen 4: half the speed; the arrays of most callers
 begin 16 bytes behind a line)."""
 LIGHT = 32

@@ -7,10 +7,12 @@ depends on how far apart an operand's terms lie in memory, and on how much a til
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from repro.ir.contraction import Contraction
 from repro.ir.schedule import ContractionTile
 from repro.machines import Machine
+from repro.machines.machine import LINE_BYTES
 
 NEAR_TERMS = 1024
 """Bytes between a column's terms up to which each thread may as well read all columns: further apart each is on a page
@@ -38,10 +40,19 @@ before, each term's from end to end; and rows, of many terms."""
 FORGOTTEN = 512
 """Terms in a panel from which on lines that a tile reads of scattered rows, one or two of each term, are gone from the
 nearest cache when the next tile takes its own part of them. What is multiplied with a single vector of columns is read
-in place all the same: copies cost more there."""
+in place all the same: copies cost more there; and so is what a single tile of columns reads, once, if it takes half a
+line or more of each term (14 rows, 32 columns: 0.65 to 0.7 of the time, Zen 5; 1.1 to 1.15, Sapphire Rapids; but of 6
+rows 1.4 to 1.8, with AVX2 on a Zen 5)."""
 
 MANY_PRODUCTS = 1 << 16
 """From which on a turn of several terms is worth the time that it takes to compile: fewer take a few microseconds."""
+
+
+def with_operands(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> ContractionTile:
+    """The tile with what is best for its operands."""
+    before = _rows_before(contraction, tile, width)
+    tile = replace(tile, packs=_packs(contraction, tile, width, machine), rows_before=before)
+    return replace(tile, unroll=_turn(contraction, tile, width, machine))
 
 
 def few_rows(contraction: Contraction, machine: Machine) -> bool:
@@ -55,7 +66,7 @@ def scattered(contraction: Contraction, run: int, apart: int) -> bool:
     return run * size <= SHORT_RUN and apart * size >= SCATTERED
 
 
-def packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
+def _packs(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> bool:
     """Whether columns that could be read in place are better packed."""
     few = TWO_TILES * machine.tile_rows - 1 if _two_lines(contraction, tile, width) else FEW_TILES * tile.rows
     if _afar(contraction, tile, width, machine):
@@ -63,13 +74,16 @@ def packs(contraction: Contraction, tile: ContractionTile, width: int, machine: 
     return _apart(contraction, tile, width) > PACKED_BEYOND and tile.block_m > few
 
 
-def rows_before(contraction: Contraction, tile: ContractionTile) -> bool:
-    """Whether rows are better packed before the tiles, many tiles' at once, than by the first tile that reads them."""
-    many = min(contraction.chain.panel, contraction.extents[3]) >= FORGOTTEN and tile.vectors > 1
+def _rows_before(contraction: Contraction, tile: ContractionTile, width: int) -> bool:
+    """Whether rows are better packed before the tiles, many tiles' at once, than by the first tile that reads them, or
+    read in place by few."""
+    _, _, columns, terms = contraction.extents
+    once = columns <= tile.vectors * width and 2 * tile.rows * contraction.reduce.dtype.bytes >= LINE_BYTES
+    many = min(contraction.chain.panel, terms) >= FORGOTTEN and tile.vectors > 1 and not once
     return many and scattered(contraction, tile.rows, contraction.rows_side_by_side or 0)
 
 
-def turn(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> int:
+def _turn(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> int:
     """Terms of a turn of the loop: one, but for few rows, where a tile wider than the machine's leaves a single
     register, so that LLVM would keep sums in memory (9 x 3: 14 moves for 108 products, 1.1 of the time on a Zen 5), and
     where near columns are read in place, which come in time without (8 to 27 rows 0.7 to 1.0 of the time there)."""

@@ -19,7 +19,7 @@ from repro.runtime.buffers import aligned
 from repro.targets import cpu
 from repro.targets.cpu.code import Code
 from repro.targets.llvm import quads, toolchain
-from repro.targets.llvm.context import SYMBOL
+from repro.targets.llvm.context import SCRATCH_SYMBOL, SYMBOL
 from repro.targets.llvm.text import Function, Val
 
 SPARE_REGISTERS = 4
@@ -180,6 +180,7 @@ def _loop(
             f"declare {_vector(machine)} {_fma(machine)}({', '.join([_vector(machine)] * 3)})",
             *([f"declare void @{machine.fence}()"] if machine.fence else []),
             *declared,
+            f"@{SCRATCH_SYMBOL} = constant i64 0",
             f"define i32 @{SYMBOL}(ptr %context, i64 %turns, i64 %unused) {machine.attributes} {{",
             "entry:",
             "  %first = load ptr, ptr %context",

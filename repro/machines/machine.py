@@ -10,6 +10,8 @@ STACK_BITS = 128
 """To which a caller of native code keeps the stack aligned."""
 BUSY = 8
 """Chains side by side that keep a core busy: two multiplications may begin in a cycle, and take four."""
+LINE_BYTES = 64
+"""Of a line of a CPU's caches; a buffer that a program writes begins with one."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ class CpuExecutable:
         self,
         program: Program,
         code: Code,
-        scratch: int,
         threads: int,
         profile: Array | None = None,
         instructions: int | None = None,
@@ -50,7 +49,7 @@ class CpuExecutable:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads
         self.buffers = Buffers(program)
-        stride = max(-(-scratch // 64) * 64, TAKEN_BYTES)
+        stride = max(-(-code.scratch // 64) * 64, TAKEN_BYTES)
         self._scratch = aligned(stride * threads)
         self._scratch.reshape(threads, -1)[:, :TAKEN_BYTES] = 0
         self._context = aligned(CONTEXT_BYTES)

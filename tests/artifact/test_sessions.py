@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,10 @@ import repro
 from repro.artifact.loaded import LoadedArtifact
 from repro.errors import ReproError
 from repro.ir.types import Array
+from repro.targets import cpu
+from repro.targets.cpu import target
+from repro.targets.llvm import toolchain
+from repro.targets.llvm.context import SCRATCH_SYMBOL, SYMBOL
 
 TOP = Path(__file__).resolve().parents[2]
 MODEL = TOP / "golden" / "digits_mlp" / "forward.onnx"
@@ -146,6 +151,18 @@ with tempfile.TemporaryFile() as file:
         session.run({"input": np.zeros((64, 64), np.float32)})
 print("good")
 """
+
+
+def test_code_that_does_not_say_what_memory_it_needs_is_refused(artifact: LoadedArtifact) -> None:
+    """As artifacts of the first versions have it: how much it needs depends on how it was emitted."""
+    machine = cpu.best_machine()
+    assert machine is not None
+    compiled = artifact.compiled("infer", machine.name)
+    other = replace(compiled, program_object=toolchain.object_code(f"define i32 @{SYMBOL}() {{ ret i32 0 }}", machine))
+    with pytest.raises(ReproError, match="cannot be loaded") as raised:
+        target.load(other, (), 1)
+    assert raised.value.found is not None and SCRATCH_SYMBOL in raised.value.found
+    assert raised.value.next is not None and "repro build" in raised.value.next
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="places memory as Linux does")

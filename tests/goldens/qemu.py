@@ -17,8 +17,7 @@ from repro.artifact.reading import Stored
 from repro.artifact.sessions import match
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER, TEMPORARY
 from repro.ir.types import Array, parse_type, to_face
-from repro.targets.cpu import target
-from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SCRATCH_SYMBOL, SYMBOL
 from repro.targets.protocol import CompiledProgram
 
 NATIVE = platform.machine() == "aarch64"
@@ -33,6 +32,7 @@ SOURCE = """
 #include <string.h>
 
 extern int32_t %(symbol)s(void *context, int64_t thread, int64_t threads);
+extern const int64_t %(scratch_symbol)s;
 
 static const uint64_t offsets[] = {%(offsets)s};
 static void *context;
@@ -56,8 +56,9 @@ static int run(void) {
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
     threads = atoi(argv[3]);
-    char *image = aligned_alloc(64, %(image)lu), *scratch = aligned_alloc(64, %(stride)lu * threads);
-    memset(scratch, 0, %(stride)lu * threads);
+    int64_t stride = (%(scratch_symbol)s + 63) / 64 * 64;
+    char *image = aligned_alloc(64, %(image)lu), *scratch = aligned_alloc(64, stride * threads);
+    memset(scratch, 0, stride * threads);
     void *table[%(count)d];
     FILE *in = fopen(argv[1], "rb");
     if (!in || fread(image, 1, %(image)lu, in) != %(image)lu) return 3;
@@ -66,7 +67,7 @@ int main(int argc, char **argv) {
     memset(context, 0, %(context)d);
     *(void ***)((char *)context + %(buffers)d) = table;
     *(char **)((char *)context + %(scratch)d) = scratch;
-    *(int64_t *)((char *)context + %(scratch_stride)d) = %(stride)lu;
+    *(int64_t *)((char *)context + %(scratch_stride)d) = stride;
     for (int64_t call = %(calls)d; call >= 0; call--) {
         *(int64_t *)((char *)context + %(once)d) = call ? %(calls)d - call + 1 : 0;
         int failed = run();
@@ -98,11 +99,11 @@ class Runner:
         self._link()
 
     def _link(self) -> None:
-        stride = max(64, _round_up(target.scratch_bytes(self.compiled)))
         values = {
-            "symbol": SYMBOL, "offsets": ",".join(map(str, self.offsets)), "count": len(self.offsets), "stride": stride,
-            "image": self.size, "context": CONTEXT_BYTES, "buffers": BUFFERS, "scratch": SCRATCH,
-            "scratch_stride": SCRATCH_STRIDE, "once": ONCE, "calls": len(self.compiled.program.once),
+            "symbol": SYMBOL, "scratch_symbol": SCRATCH_SYMBOL, "offsets": ",".join(map(str, self.offsets)),
+            "count": len(self.offsets), "image": self.size, "context": CONTEXT_BYTES, "buffers": BUFFERS,
+            "scratch": SCRATCH, "scratch_stride": SCRATCH_STRIDE, "once": ONCE,
+            "calls": len(self.compiled.program.once),
         }  # fmt: skip
         (self.folder / "main.c").write_text(SOURCE % values)
         objects: list[Path] = []

@@ -14,8 +14,7 @@ from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.ir.types import Array
 from repro.machines import AARCH64
-from repro.targets import cpu
-from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
+from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SCRATCH_SYMBOL, SYMBOL
 from tests import compiled
 from tests.goldens.qemu import COMPILER, EMULATOR, SOURCE
 from tests.targets.native import single
@@ -37,17 +36,17 @@ def run_program(program: Program, buffers: Sequence[Array], schedules: Sequence[
     for array, offset in zip(buffers, offsets, strict=True):
         image[offset : offset + array.nbytes] = array.tobytes()
     with tempfile.TemporaryDirectory() as name:
-        after = _run(Path(name), objects, bytes(image), offsets, cpu.scratch_bytes(program, schedules), threads)
+        after = _run(Path(name), objects, bytes(image), offsets, threads)
     found: list[Array] = []
     for array, offset in zip(buffers, offsets, strict=True):
         found.append(np.frombuffer(after[offset : offset + array.nbytes], array.dtype))
     return found
 
 
-def _run(folder: Path, objects: list[bytes], image: bytes, offsets: list[int], scratch: int, threads: int) -> bytes:
+def _run(folder: Path, objects: list[bytes], image: bytes, offsets: list[int], threads: int) -> bytes:
     values = {
-        "symbol": SYMBOL, "offsets": ",".join(map(str, offsets)), "count": len(offsets),
-        "stride": max(64, -(-scratch // 64) * 64), "image": len(image), "context": CONTEXT_BYTES, "buffers": BUFFERS,
+        "symbol": SYMBOL, "scratch_symbol": SCRATCH_SYMBOL, "offsets": ",".join(map(str, offsets)),
+        "count": len(offsets), "image": len(image), "context": CONTEXT_BYTES, "buffers": BUFFERS,
         "scratch": SCRATCH, "scratch_stride": SCRATCH_STRIDE, "once": ONCE, "calls": 0,
     }  # fmt: skip
     (folder / "main.c").write_text(SOURCE % values)

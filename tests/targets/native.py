@@ -47,7 +47,7 @@ def executable(
     ]
     code = cpu.load([*objects, compiled.compile_program(program, schedules, machine)])
     told = cpu.features(machine) if features is None else features
-    return CpuExecutable(program, code, cpu.scratch_bytes(program, schedules), threads, features=told)
+    return CpuExecutable(program, code, threads, features=told)
 
 
 def run_kernel(

@@ -296,20 +296,21 @@ def test_rows_that_are_packed_before_or_by_the_first_tiles(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "before"),
+    ("machine", "sizes", "before"),
     [
-        ((1027, 64, 512), True), ((1027, 64, 511), False), ((510, 64, 512), False), ((512, 64, 512), True),
-        ((1027, 16, 512), False), ((1027, 17, 512), True),
+        (X86_64_V4, (1027, 64, 512), True), (X86_64_V4, (1027, 64, 511), False), (X86_64_V4, (512, 64, 512), True),
+        (X86_64_V4, (510, 64, 512), False), (X86_64_V4, (1027, 33, 512), True), (X86_64_V4, (1027, 32, 512), False),
+        (X86_64_V3, (1027, 16, 512), True), (X86_64_V3, (1027, 8, 512), False),
     ],
 )  # fmt: skip
-def test_scattered_rows_are_packed_before(sizes: tuple[int, int, int], before: bool) -> None:
-    """Those of 512 terms, 2 KB or more apart. One vector of columns takes them from where they lie; and of rows whose
-    own terms lie together nothing is said."""
-    chosen, beside = (schedule(matmul(*sizes, left=left), X86_64_V4).tile for left in (True, False))
+def test_scattered_rows_are_packed_before(machine: Machine, sizes: tuple[int, int, int], before: bool) -> None:
+    """Those of 512 terms, 2 KB or more apart. One vector of columns takes them from where they lie, and so does one
+    tile of them, where it has many rows. Of rows whose own terms lie together nothing is said."""
+    chosen, beside = (schedule(matmul(*sizes, left=left), machine).tile for left in (True, False))
     assert chosen is not None and beside is not None
     assert (chosen.rows_before, beside.rows_before) == (before, False)
     kernel = matmul(*sizes, left=True)
-    tried = [each.tile for each in variants("packing", kernel, X86_64_V4, schedule(kernel, X86_64_V4))]
+    tried = [each.tile for each in variants("packing", kernel, machine, schedule(kernel, machine))]
     assert any(tile is not None and tile.rows_before != before for tile in tried), "the other way is tried by tuning"
 
 

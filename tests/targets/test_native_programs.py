@@ -34,11 +34,16 @@ from repro.ir.program import (
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, F32, I32, I64, Array
 from repro.machines import CPUS
+from repro.machines.machine import LINE_BYTES
 from repro.runtime.buffers import ALIGNMENT, LARGE_BYTES, PAGE_BYTES, aligned
-from repro.targets import interpreter
+from repro.runtime.session import CpuExecutable
+from repro.targets import cpu, interpreter
 from repro.targets.llvm import kernel as kernels
+from repro.targets.llvm import program as programs
+from repro.targets.llvm import toolchain
 from repro.targets.llvm.kernel import work_items
-from tests.targets.native import HERE, executable, run_kernel
+from tests.targets.native import HERE, executable, run_kernel, single
+from tests.targets.test_contraction_tiles import matmul
 
 MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
 THREADS = pytest.mark.parametrize("threads", [1, 2, 5])
@@ -287,8 +292,8 @@ def test_far_results_are_written_in_whole_lines(machine) -> None:
     ]
     register = machine.lanes(32)
     quarter = machine.registers // 4 * machine.vector_bits // 8
-    past = min(streams.BURST_BYTES, quarter) if machine.fence else streams.LINE_BYTES
-    assert widths == [register, max(register, streams.LINE_BYTES // 4), register, past // 4]
+    past = min(streams.BURST_BYTES, quarter) if machine.fence else LINE_BYTES
+    assert widths == [register, max(register, LINE_BYTES // 4), register, past // 4]
 
 
 @MACHINES
@@ -480,3 +485,20 @@ def test_ctrl_c_stops_inside_one_long_call(machine, threads: int) -> None:
         runner.run([np.ones(count, np.float32)])
     assert time.monotonic() - begin < 1.3
     runner.close()
+
+
+@MACHINES
+def test_code_says_how_much_private_memory_it_needs(machine) -> None:
+    """And a session gives it that, whatever the version that loads it would have needed itself."""
+    kernel = matmul(40, 70, 600)
+    program, chosen = single(kernel), [schedule(kernel, machine)]
+    objects = [cpu.compile_kernel(kernel, chosen[0], machine)]
+    needed = programs.scratch_bytes(program, chosen)
+    text = programs.emit(program, chosen, machine)
+    assert text.count(f"i64 {needed}\n") == 1
+    for size in (needed, needed + 4096):
+        code = cpu.load([*objects, toolchain.object_code(text.replace(f"i64 {needed}\n", f"i64 {size}\n"), machine)])
+        assert code.scratch == size
+        executable = CpuExecutable(program, code, 2)
+        assert executable._scratch.nbytes >= 2 * size
+        executable.close()

@@ -72,7 +72,7 @@ def check(case: Case, data: st.DataObject) -> None:
         code = cpu.load([*objects, compiled.compile_program(program, chosen, machine)])
         note(f"{machine.name}: {[one.text for one in chosen]}")
         for threads in (1, 2, 5):
-            runner = CpuExecutable(program, code, cpu.scratch_bytes(program, chosen), threads)
+            runner = CpuExecutable(program, code, threads)
             found = runner.run(inputs)
             runner.close()
             compare(case, found, wanted, f"{machine.name}, {threads} threads")

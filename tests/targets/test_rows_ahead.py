@@ -12,6 +12,7 @@ from repro.ir.expressions import Exact, Lanes, apply, const, convert, load, redu
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import F32
 from repro.machines import CPUS, Machine
+from repro.machines.machine import LINE_BYTES
 from repro.numerics.elementary import FUNCTIONS
 from repro.numerics.host_mode import exact_arithmetic
 from repro.targets import interpreter
@@ -107,7 +108,7 @@ def test_rows_written_past_the_caches(machine: Machine, length: int, monkeypatch
 def test_rows_of_a_large_kernel_are_written_in_whole_lines(machine: Machine) -> None:
     small, large = (schedule(less_their_sums(rows, 384), machine).vector_width for rows in (4, 2048))
     assert small == machine.lanes(32)
-    assert large == max(small, streams.LINE_BYTES // 4)
+    assert large == max(small, LINE_BYTES // 4)
 
 
 @EVERY

@@ -17,11 +17,11 @@ from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, Buffer, Call, Program
 from repro.ir.types import F32, Array
 from repro.machines import CPUS
+from repro.machines.machine import LINE_BYTES
 from repro.numerics.host_mode import exact_arithmetic
 from repro.runtime.buffers import PROMISED, aligned
 from repro.targets import interpreter
 from repro.targets.llvm.kernel import emit
-from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.sweeps import SHORT, Layout
 from tests.targets.native import HERE, executable, run_kernel, same
 from tests.targets.test_reduction_orders import lanes_model

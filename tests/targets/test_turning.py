@@ -16,12 +16,12 @@ from repro.ir.graph import Graph, Value, argument
 from repro.ir.schedule import Schedule
 from repro.ir.types import BOOL, CANONICAL_NAN, F16, F32, F64, I8, I32, U8, TensorType
 from repro.machines import CPUS, X86_64_V4, Machine
+from repro.machines.machine import LINE_BYTES
 from repro.ops import add, canonical_nan, convert_to, slice_, transpose
 from repro.ops.record import evaluate
 from repro.runtime.buffers import PROMISED, aligned
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.meetings import rows_of
-from repro.targets.llvm.memory import LINE_BYTES
 from tests.targets.native import HERE, executable
 
 Build = Callable[[Value], Value]

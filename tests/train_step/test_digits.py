@@ -40,7 +40,6 @@ class Compiled:
     step: TrainStep
     program: Program
     code: cpu.Code
-    scratch: int
 
     @classmethod
     def of(cls, step: TrainStep) -> Compiled:
@@ -50,11 +49,11 @@ class Compiled:
         schedules = [schedule(kernel, machine) for kernel in program.kernels]
         objects = [cpu.compile_kernel(*pair, machine) for pair in zip(program.kernels, schedules, strict=True)]
         objects.append(cpu.compile_program(program, schedules, machine))
-        return cls(step, program, cpu.load(objects), cpu.scratch_bytes(program, schedules))
+        return cls(step, program, cpu.load(objects))
 
     def run(self, data: Sequence[list[Array]], threads: int) -> list[list[bytes]]:
         """The outputs and the next state of each step."""
-        made = CpuExecutable(self.program, self.code, self.scratch, threads)
+        made = CpuExecutable(self.program, self.code, threads)
         for slot, tensor in enumerate(self.step.state):
             made.set_parameter(slot, tensor.initial)
         found = [self._step(made, inputs) for inputs in data]

@@ -16,7 +16,7 @@ from repro.artifact.sessions import match
 from repro.ir.program import CONSTANT, INPUT, OUTPUT, PARAMETER
 from repro.ir.types import Array, parse_type, to_storage
 from repro.machines import Machine
-from repro.targets.cpu import target
+from repro.targets import cpu
 from tools.avx512.recording import Job
 
 
@@ -53,7 +53,7 @@ def _job(test: str, stored: Stored, entry: Entry, run: GoldenRun, machine: Machi
             if buffer.position in compiled.program.written:
                 after[number] = _stored(state[weight.name], weight.type)
     objects = (*compiled.kernel_objects, compiled.program_object)
-    return Job(test, objects, compiled.program, target.scratch_bytes(compiled), before, after)
+    return Job(test, objects, compiled.program, cpu.load(objects).scratch, before, after)
 
 
 def _stored(array: Array, kind: str) -> bytes:

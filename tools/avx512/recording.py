@@ -100,17 +100,15 @@ class Recorder:
             return tuple(objects) if foreign is machine else load(objects)
 
         class Twin(CpuExecutable):
-            def __init__(
-                self, program: Program, code: Any, scratch: int, threads: int, *rest: Any, **named: Any
-            ) -> None:
-                self.objects, self.scratch, self.given = code, scratch, dict[int, bytes]()
+            def __init__(self, program: Program, code: Any, threads: int, *rest: Any, **named: Any) -> None:
+                self.objects, self.given = code, dict[int, bytes]()
                 if isinstance(code, tuple):
+                    self.scratch = load(code).scratch
                     schedules = [schedule(kernel, instead) for kernel in program.kernels]
                     pairs = zip(program.kernels, schedules, strict=True)
                     objects = [compile_kernel(kernel, chosen, instead) for kernel, chosen in pairs]
                     code = load([*objects, compile_program(program, schedules, instead)])
-                    scratch = cpu.scratch_bytes(program, schedules)
-                super().__init__(program, code, scratch, threads, *rest, **named)
+                super().__init__(program, code, threads, *rest, **named)
 
             def bind_parameter(self, position: int, value: Array) -> None:
                 self.given[position] = value.tobytes()

@@ -11,10 +11,10 @@ from repro.ir.parse_kernel import parse_kernel
 from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.machines import Machine
-from repro.targets.llvm import crew, pieces, toolchain
+from repro.targets.llvm import crew, toolchain
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import program as programs
-from repro.targets.llvm.context import SYMBOL
+from repro.targets.llvm.context import SCRATCH_SYMBOL, SYMBOL
 
 
 def compile_kernel(kernel: Kernel | str, schedule: Schedule, machine: Machine) -> bytes:
@@ -28,21 +28,15 @@ def compile_program(program: Program, schedules: Sequence[Schedule], machine: Ma
     return toolchain.object_code(programs.emit(program, schedules, machine, profile), machine)
 
 
-def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
-    """Private bytes that each thread needs: what it has taken of its share, what is local to a block of rows, and what
-    the kernel needs that it runs."""
-    pairs = zip(program.kernels, schedules, strict=True)
-    most = max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
-    return pieces.TAKEN_BYTES + program.local_bytes + most
-
-
 class Code:
-    """Objects loaded into this process."""
+    """A program's object and those of its kernels, linked in this process; `scratch` is what it says that each thread
+    needs, in bytes."""
 
     def __init__(self, objects: Sequence[bytes]) -> None:
-        self._loaded = toolchain.Loaded(objects, SYMBOL)
+        self._loaded = toolchain.Loaded(objects, SYMBOL, SCRATCH_SYMBOL)
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.address = self._loaded.address
+        self.address, scratch = self._loaded.addresses
+        self.scratch = ctypes.c_int64.from_address(scratch).value
         self.enter = prototype(self.address)
         """enter(context, thread, threads): releases the interpreter's lock while it runs."""
 
@@ -58,7 +52,7 @@ class CrewFunction:
     def __init__(self, machine: Machine) -> None:
         self._loaded = toolchain.Loaded([toolchain.object_code(crew.emit(machine), machine)], crew.SYMBOL)
         pointers, numbers = [ctypes.c_void_p] * 3, [ctypes.c_int64] * 2
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, *pointers, *numbers)(self._loaded.address)
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, *pointers, *numbers)(self._loaded.addresses[0])
         self.call: Callable[..., int] = function
 
 

@@ -48,16 +48,14 @@ class Counted:
         self._calls = [step.kernel for step in walk(program.steps) if isinstance(step, Call)]
         self._times = np.zeros((len(self._calls) + 1, threads), np.uint64)
         self._codes: list[code.Code] = []
-        scratch = work = 0
+        work = 0
         for each in variants:
             schedules = [parse_schedule(text) for text in each.schedules]
             counting = code.compile_program(program, schedules, machine, profile=True)
-            self._codes.append(code.Code((*each.kernel_objects, counting)))
-            scratch = max(scratch, code.scratch_bytes(program, schedules))
+            self._codes.append(code.load((*each.kernel_objects, counting)))
             work = max(work, program_instructions(program, schedules))
-        self._executable = CpuExecutable(
-            program, self._codes[0], scratch, threads, self._times, work, host.features(machine)
-        )
+        largest = max(self._codes, key=lambda each: each.scratch)
+        self._executable = CpuExecutable(program, largest, threads, self._times, work, host.features(machine))
         for position, value in enumerate(parameters):
             self._executable.bind_parameter(position, value)
         self._initial = [(position, parameters[position]) for position in sorted(program.written)]

@@ -21,6 +21,7 @@ from passes.row_reductions import row_reductions
 from passes.schedule import schedule, tile_orders
 from passes.separable import separable
 from passes.short_lines import short_lines
+from repro.errors import ReproError
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
@@ -29,6 +30,7 @@ from repro.ir.work import program_instructions
 from repro.machines import CPUS, Machine
 from repro.runtime.session import CpuExecutable
 from repro.targets.cpu import code, host
+from repro.targets.llvm.toolchain import LinkError
 from repro.targets.protocol import Choices, CodeTarget, CompiledProgram, Family, Runner
 
 OBJECT_TYPE = "application/vnd.repro.object.v1+elf"
@@ -39,22 +41,23 @@ def machine_of(compiled: CompiledProgram) -> Machine:
     return CPUS[compiled.target.name]
 
 
-def scratch_bytes(compiled: CompiledProgram) -> int:
-    """Private bytes that each thread needs."""
-    return code.scratch_bytes(compiled.program, [parse_schedule(text) for text in compiled.schedules])
-
-
 def compile_program(program: Program, schedules: Sequence[str], machine: Machine, profile: bool = False) -> bytes:
     return code.compile_program(program, [parse_schedule(text) for text in schedules], machine, profile)
 
 
 def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> CpuExecutable:
     """A compiled program in this process."""
-    loaded = code.Code((*compiled.kernel_objects, compiled.program_object))
+    try:
+        loaded = code.load((*compiled.kernel_objects, compiled.program_object))
+    except LinkError as error:
+        raise ReproError(
+            f"the artifact's code for {compiled.target.name} cannot be loaded",
+            found=str(error),
+            expected="the objects of one build, by a version of repro whose code this one runs",
+            next="build the model again (repro build)",
+        ) from error
     work = program_instructions(compiled.program, [parse_schedule(text) for text in compiled.schedules])
-    executable = CpuExecutable(
-        compiled.program, loaded, scratch_bytes(compiled), threads, None, work, host.features(machine_of(compiled))
-    )
+    executable = CpuExecutable(compiled.program, loaded, threads, None, work, host.features(machine_of(compiled)))
     for position, value in enumerate(parameters):
         executable.bind_parameter(position, value)
     executable.prepare()

@@ -7,7 +7,9 @@ from repro.ir.types import I64
 from repro.targets.llvm import pieces
 from repro.targets.llvm.text import Function
 
-SYMBOL = "repro_program"
+SYMBOL, SCRATCH_SYMBOL = "repro_program", "repro_scratch"
+"""The function, and an i64: bytes of scratch memory for each thread that it and its kernels need. How much that is
+depends on how they were emitted, so it is the object that says it, and not the version of repro that loads it."""
 
 STOP, ARRIVED, GENERATION, DECISION, PARKED, BUFFERS, SCRATCH, SCRATCH_STRIDE = 0, 64, 128, 132, 136, 192, 200, 208
 PROFILE, ONCE, FEATURES = 216, 224, 232

@@ -17,10 +17,10 @@ from repro.ir.expressions import Expr, Load, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
+from repro.machines.machine import LINE_BYTES
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.chains import Asking
-from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.outputs import Outputs
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer

@@ -18,10 +18,10 @@ from repro.ir.expressions import Axis, Expr, Load, Reduce, const
 from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
+from repro.machines.machine import LINE_BYTES
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.grid import Grid
-from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.rows import Elements, Rows, stages
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.sweeps import Layout, Sweep

@@ -15,13 +15,10 @@ from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64, DType
 from repro.machines import Machine
+from repro.machines.machine import LINE_BYTES
 from repro.targets.llvm import scalars
 from repro.targets.llvm.scope import Scope, lane_axes
 from repro.targets.llvm.text import Function, Val, element, integer, literal, memory, vector
-
-LINE_BYTES = 64
-"""Of a line of caches; a buffer that a program writes begins with one."""
-
 
 FAR_BYTES = 16 << 10
 """Ahead in runs that are long, or follow each other: a sum of 32 MiB on a Zen 5 took 0.69 ms with none, 0.56 with 4

@@ -15,9 +15,9 @@ from passes.vectors import MOST_APART
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Load, topological
 from repro.ir.types import BOOL, I64
+from repro.machines.machine import LINE_BYTES
 from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
-from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer
 

@@ -15,7 +15,9 @@ from repro.ir.program import Program
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
 from repro.machines import Machine
-from repro.targets.llvm.context import ONCE, PARAMETERS, SYMBOL, addresses, field
+from repro.targets.llvm import kernel as kernels
+from repro.targets.llvm import pieces
+from repro.targets.llvm.context import ONCE, PARAMETERS, SCRATCH_SYMBOL, SYMBOL, addresses, field
 from repro.targets.llvm.steps import Profiled, Steps, finish
 from repro.targets.llvm.text import Function
 from repro.targets.llvm.waiting import barrier
@@ -57,7 +59,16 @@ def emit(program: Program, schedules: Sequence[Schedule], machine: Machine, prof
     parts = [line for part in steps.parts for line in part.definition(machine)]
     declared = dict.fromkeys([*f.declared, *(line for part in steps.parts for line in part.f.declared)])
     head = [f'target triple = "{machine.triple}"', declarations, *declared, barrier(machine)]
-    return "\n".join([*head, *parts, *body]) + "\n"
+    needs = f"@{SCRATCH_SYMBOL} = constant i64 {scratch_bytes(program, schedules)}"
+    return "\n".join([*head, needs, *parts, *body]) + "\n"
+
+
+def scratch_bytes(program: Program, schedules: Sequence[Schedule]) -> int:
+    """Private bytes that each thread needs: what it has taken of its share, what is local to a block of rows, and what
+    the kernel needs that it runs."""
+    pairs = zip(program.kernels, schedules, strict=True)
+    most = max((kernels.scratch_bytes(kernel, schedule) for kernel, schedule in pairs), default=0)
+    return pieces.TAKEN_BYTES + program.local_bytes + most
 
 
 def _once(f: Function, program: Program, schedules: Sequence[Schedule], machine: Machine) -> list[str]:

@@ -15,9 +15,9 @@ from repro.ir.expressions import Axis, Lanes, Load, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.ir.types import F32, I64
+from repro.machines.machine import LINE_BYTES
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.memory import LINE_BYTES
 from repro.targets.llvm.reductions import Reduction
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, element, integer, vector

@@ -24,22 +24,32 @@ def initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
+class LinkError(Exception):
+    """Objects that cannot be linked: what the linker says."""
+
+
 class Loaded:
-    """Objects linked in this process, for as long as this is kept; `address` is that of one symbol of theirs.
+    """Objects linked in this process, for as long as this is kept; `addresses` are those of symbols of theirs. Raises
+    LinkError, if they have not all of these, or want others.
 
     JITLink gives each object one piece of memory. The older loader asks for a piece for each kind of section, which may
     lie further apart than an instruction reaches (a mapped model between them): it then ends the process.
     """
 
-    def __init__(self, objects: Sequence[bytes], symbol: str) -> None:
+    def __init__(self, objects: Sequence[bytes], *symbols: str) -> None:
         initialise()
         target = llvm.Target.from_default_triple().create_target_machine(jit=True)
         self._compiler = llvm.create_lljit_compiler(target, use_jit_link=True)
-        library = llvm.JITLibraryBuilder().add_current_process().export_symbol(symbol)
+        library = llvm.JITLibraryBuilder().add_current_process()
+        for symbol in symbols:
+            library.export_symbol(symbol)
         for data in objects:
             library.add_object_img(data)
-        self._library = library.link(self._compiler, symbol)
-        self.address = self._library[symbol]
+        try:
+            self._library = library.link(self._compiler, symbols[0])
+        except RuntimeError as error:
+            raise LinkError(str(error)) from error
+        self.addresses = tuple(self._library[symbol] for symbol in symbols)
 
 
 @cache

@@ -13,9 +13,10 @@ from passes.squares import NARROW_BYTES, Crossing
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.types import I64
+from repro.machines.machine import LINE_BYTES
 from repro.targets.llvm import nans, scalars, tables
 from repro.targets.llvm.body import Body
-from repro.targets.llvm.memory import FAR_BYTES, LINE_BYTES
+from repro.targets.llvm.memory import FAR_BYTES
 from repro.targets.llvm.packing import turned
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Function, Val, integer

@@ -46,7 +46,7 @@ def _compile(kernel: Kernel, vector_axis: int, width: int, block: int) -> Helper
     loaded = toolchain.Loaded([code], symbol(kernel))
     count = len(kernel.buffers)
     prototype = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * count), *([ctypes.c_int64] * 2), ctypes.c_void_p)
-    function = prototype(loaded.address)
+    function = prototype(loaded.addresses[0])
 
     def call(*arguments: int) -> None:
         _ = loaded  # whose memory the function lies in
