@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from blake3 import blake3
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from repro.artifact.canonical import encode
 from repro.errors import EXIT_MISMATCH, EXIT_USAGE, ReproError
@@ -49,6 +51,19 @@ def test_the_root_is_that_of_a_tree_of_tagged_leaves():
     assert digests.of_arrays(arrays) == "blake3:" + node(node(a, b), c).hex()
     assert digests.of_arrays({}) == "blake3:" + EMPTY
     assert digests.bits_of(np.array(1, np.float32)) == "0x3f800000"
+
+
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 3, 1000, digests.SHARED_FROM // 64, digests.SHARED_FROM // 4]), max_size=40),
+    threads=st.integers(1, 5),
+)
+@settings(max_examples=20, deadline=None)
+def test_threads_share_a_large_state_and_change_no_digest(sizes: list[int], threads: int) -> None:
+    arrays: dict[str, Array] = {
+        f"w{number}": np.full(size, number, np.float32)
+        for number, size in enumerate([*sizes, digests.SHARED_FROM // 4])
+    }
+    assert digests.leaves(arrays, threads) == [digests.leaf(name, array) for name, array in arrays.items()]
 
 
 def document(step: int) -> checkpoints.Document:
