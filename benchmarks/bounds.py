@@ -1,6 +1,6 @@
 """Operators over rows beside the elementary function that bounds them: how much of their time is the function's.
 
-    python -m benchmarks.bounds [NAME...] [--rows 64,4096] [--rounds 40]
+    python -m benchmarks.bounds [NAME...] [--rows 64 4096] [--rounds 40] [--record FILE]
 
 Nanoseconds an element, one core: the code of the bare function from one array to another, and that of the operator's
 program, in turn on the same normal samples (rows of 1,024), medians. Either is run so often in one call that 2^22
@@ -9,15 +9,17 @@ their results lie in the second-level cache, 4,096 (32 MiB) come from memory. `s
 where the operator takes no longer than its function. A softmax, a sigmoid and a GELU also divide each element (rule
 15), so that their share has a ceiling below 1; `divided` is the share of function and division in one loop,
 `function(x) / sqrt(2)`, or of `function(x / sqrt(2))` where the division comes first. The cross-entropy has a loss for
-each row, and its labels are constants. ONNX Runtime runs the same model, its own calls' overhead included.
+each row, and its labels are constants. ONNX Runtime runs the same model, its own calls' overhead included. Ratios are
+of medians, with the 95 % interval. A record has every sample (benchmarks/bounds_table.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +28,11 @@ from onnx import TensorProto, helper
 from rich.table import Table
 
 import repro
+from benchmarks import bounds_table
+from benchmarks.bounds_table import Measured
 from benchmarks.elementary import HERE, Run, bound, repeated, seconds, single
 from repro import ending
+from repro.audit.environment import host
 from repro.ir.expressions import Expr, apply, const
 from repro.ir.program import Program
 from repro.ir.types import F32
@@ -43,16 +48,6 @@ FUNCTIONS_OF = {
 }  # fmt: skip
 DIVIDED, DIVIDED_FIRST = ("Softmax", "Sigmoid", "Gelu"), ("Gelu",)
 ROOT_OF_TWO = 0x3FB504F3
-
-
-@dataclass(frozen=True)
-class Times:
-    """Nanoseconds an element; of the function with its division too."""
-
-    function: float
-    divided: float
-    operator: float
-    peer: float
 
 
 def model(operator: str, rows: int) -> onnx.ModelProto:
@@ -76,7 +71,7 @@ def program(proto: onnx.ModelProto) -> Program:
         return artifact.compiled("infer", machine.name).program
 
 
-def measure(operator: str, rows: int, rounds: int) -> Times:
+def measure(operator: str, rows: int, rounds: int) -> Measured:
     x = np.random.default_rng(1).standard_normal((rows, ROW)).astype(np.float32)
     flat, proto, function = x.reshape(-1), model(operator, rows), FUNCTIONS[FUNCTIONS_OF[operator]]
 
@@ -93,7 +88,18 @@ def measure(operator: str, rows: int, rounds: int) -> Times:
     taken = [[*(seconds(run, 1) / times for run in runs), seconds(peer)] for _ in range(rounds)]
     for each in made:
         each.close()
-    return Times(*(statistics.median(column) / x.size * 1e9 for column in zip(*taken, strict=True)))
+    bare, divided_too, ours, theirs = (tuple(t / x.size * 1e9 for t in column) for column in zip(*taken, strict=True))
+    divides = divided_too if operator in DIVIDED else None
+    return Measured(operator, rows, FUNCTIONS_OF[operator], bare, divides, ours, theirs)
+
+
+def record(found: Sequence[Measured]) -> str:
+    """One line for the machine and the versions, then one for each measurement."""
+    first = {
+        "host": {**host(), "target": HERE[-1].name},
+        "versions": {name: version(name) for name in ("numpy", "onnxruntime")},
+    }
+    return "".join(json.dumps(each) + "\n" for each in (first, *(each.json() for each in found)))
 
 
 def main(arguments: list[str]) -> None:
@@ -101,21 +107,15 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", default=[*FUNCTIONS_OF])
     parser.add_argument("--rows", type=int, nargs="+", default=[64, 4096])
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--record", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    columns = ("operator", "rows", "function", "ns", "operator, ns", "share", "divided", "ONNX Runtime, ns")
-    table = Table(*columns, title=f"{HERE[-1].name}, rows of {ROW}, one core")
-    for rows in options.rows:
-        for name in options.names:
-            times = measure(name, rows, options.rounds)
-            divided = f"{times.divided / times.operator:.2f}" if name in DIVIDED else "-"
-            cells = [
-                f"{times.function:.3f}",
-                f"{times.operator:.3f}",
-                f"{times.function / times.operator:.2f}",
-                divided,
-            ]
-            table.add_row(name, str(rows), FUNCTIONS_OF[name], *cells, f"{times.peer:.3f}")
+    found = [measure(name, rows, options.rounds) for rows in options.rows for name in options.names]
+    table = Table(*bounds_table.HEAD, title=f"{HERE[-1].name}, rows of {ROW}, one core")
+    for each in found:
+        table.add_row(*bounds_table.cells(each))
     console().print(table)
+    if options.record is not None:
+        options.record.write_text(record(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

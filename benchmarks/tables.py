@@ -2,6 +2,7 @@
 docs/gpu.md.
 
     repro bench WORKLOAD... --json benchmarks/records/MACHINE/NAME.json
+    python -m benchmarks.bounds --record benchmarks/records/MACHINE/bounds.jsonl
     python -m benchmarks.zoo --record benchmarks/records/MACHINE/zoo.jsonl
     python -m benchmarks.gpu --results benchmarks/records/DEVICE/gpu.jsonl
     python -m benchmarks.tables                                            # prints them
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
-from benchmarks import gpu_table, zoo_table
+from benchmarks import bounds_table, gpu_table, zoo_table
 from benchmarks.markdown import head, line
 from repro import ending
 from repro.bench.report import ratio_text, share_text
@@ -95,6 +96,8 @@ def aims(machine: Path) -> Iterator[str]:
         cells = [aim.cell([row for row in found if row.measurement.threads == count]) for count in threads]
         if any(cells):
             yield line(aim.what, aim.asked, *cells)
+    if (machine / bounds_table.RECORD).exists():
+        yield line(*bounds_table.aim(machine), *[""] * (len(threads) - 1))
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,7 @@ TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
     "aims": aims,
     "models": models,
     "operations": operations,
+    "bounds": bounds_table.lines,
     "zoo": zoo,
     "steps": steps,
     "gpu": gpu_table.cases,
@@ -186,6 +190,7 @@ TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
     "gpu_quantized": gpu_table.quantized,
 }
 _OF_THE_ZOO = ("zoo", "steps")
+_OF_BOUNDS = ("bounds",)
 _OF_A_GPU = {
     gpu_table.SPEED: ("gpu", "gpu_steps"),
     gpu_table.BITS: ("gpu_bits",),
@@ -203,7 +208,9 @@ def marked(name: str, machine: Path) -> str:
 def tables_of(machine: Path) -> Iterator[str]:
     """The tables that a machine has records for."""
     if any(machine.glob("*.json")):
-        yield from (name for name in TABLES if name not in _OF_THE_ZOO)
+        yield from ("aims", "models", "operations")
+    if (machine / bounds_table.RECORD).exists():
+        yield from _OF_BOUNDS
     if (machine / ZOO).exists():
         yield from _OF_THE_ZOO
     for record, names in _OF_A_GPU.items():

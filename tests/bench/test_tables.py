@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import tables
+from benchmarks import bounds_table, tables
 from repro.bench.measuring import Ratio, Timing
 from repro.bench.peaks import Peaks
 from repro.bench.suite import Benchmark, Measurement
@@ -23,14 +24,13 @@ def test_the_page_shows_what_the_records_say(name: str):
 
 
 def test_every_record_says_on_what_it_was_taken():
-    records, zoos = sorted(tables.RECORDS.glob("*/*.json")), sorted(tables.RECORDS.glob(f"*/{tables.ZOO}"))
-    assert records
-    assert zoos
-    for path in (*records, *zoos):
+    kinds = [sorted(tables.RECORDS.glob(f"*/{name}")) for name in ("*.json", tables.ZOO, bounds_table.RECORD)]
+    assert all(kinds)
+    for path in itertools.chain(*kinds):
         text = path.read_text(encoding="utf-8")
-        document = json.loads(text.splitlines()[0] if path in zoos else text)
+        document = json.loads(text.splitlines()[0] if path.suffix == ".jsonl" else text)
         assert document["host"]["target"].startswith("cpu/"), path
-        assert document["versions"]["torch"], path
+        assert document["versions"]["onnxruntime" if path.name == bounds_table.RECORD else "torch"], path
 
 
 def _measured(name: str, seconds: float, ratio: float) -> Measurement:
