@@ -5,12 +5,12 @@
 Nanoseconds an element, one core: the code of the bare function from one array to another, and that of the operator's
 program, in turn on the same normal samples (rows of 1,024), medians. Either is run so often in one call that 2^22
 elements are computed, on the caller's thread: what surrounds a call in Python takes less than 1 % of it. 64 rows and
-their results lie in the second-level cache, 4,096 (32 MiB) come from memory. `share` is the first over the second: 1
-where the operator takes no longer than its function. A softmax, a sigmoid and a GELU also divide each element (rule
-15), so that their share has a ceiling below 1; `divided` is the share of function and division in one loop,
-`function(x) / sqrt(2)`, or of `function(x / sqrt(2))` where the division comes first. The cross-entropy has a loss for
-each row, and its labels are constants. ONNX Runtime runs the same model, its own calls' overhead included. Ratios are
-of medians, with the 95 % interval. A record has every sample (benchmarks/bounds_table.py).
+their results lie in the second-level cache, 4,096 (32 MiB) come from memory. *Of the function's speed* is the first
+over the second: 1 where the operator takes no longer than its function. A softmax, a sigmoid and a GELU also divide
+each element (rule 15), so that their share has a ceiling below 1; *divisions counted* is that of function and division
+in one loop, `function(x) / sqrt(2)`, or of `function(x / sqrt(2))` where the division comes first. The cross-entropy
+has a loss for each row, and its labels are constants. ONNX Runtime runs the same model, its own calls' overhead
+included. Ratios are of medians, with the 95 % interval. A record has every sample (benchmarks/bounds_table.py).
 """
 
 from __future__ import annotations

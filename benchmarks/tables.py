@@ -97,7 +97,8 @@ def aims(machine: Path) -> Iterator[str]:
         if any(cells):
             yield line(aim.what, aim.asked, *cells)
     if (machine / bounds_table.RECORD).exists():
-        yield line(*bounds_table.aim(machine), *[""] * (len(threads) - 1))
+        what, asked, cell = bounds_table.aim(machine)
+        yield line(what, asked, *(cell if count == 1 else "" for count in threads))
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,6 @@ TABLES: dict[str, Callable[[Path], Iterator[str]]] = {
     "gpu_quantized": gpu_table.quantized,
 }
 _OF_THE_ZOO = ("zoo", "steps")
-_OF_BOUNDS = ("bounds",)
 _OF_A_GPU = {
     gpu_table.SPEED: ("gpu", "gpu_steps"),
     gpu_table.BITS: ("gpu_bits",),
@@ -210,7 +210,7 @@ def tables_of(machine: Path) -> Iterator[str]:
     if any(machine.glob("*.json")):
         yield from ("aims", "models", "operations")
     if (machine / bounds_table.RECORD).exists():
-        yield from _OF_BOUNDS
+        yield "bounds"
     if (machine / ZOO).exists():
         yield from _OF_THE_ZOO
     for record, names in _OF_A_GPU.items():

@@ -86,8 +86,8 @@ def _tile_refusal(kernel: Kernel, schedule: Schedule, tile: ContractionTile) -> 
     elif tile.window:
         if not _has_window(kernel, tile, schedule.vector_width):
             return "a window for a kernel that reads none"
-        if tile.makes:
-            return "a window beside columns that tiles make"
+        if tile.makes or tile.rows_before:
+            return "a window beside columns that tiles make, or rows that are packed before"
     elif not can_tile(kernel):
         return "register tiles for a kernel that is no contraction"
     if (schedule.vector_axis, schedule.block, schedule.inner, schedule.sweep, schedule.order) != (None, 1, (), 0, ()):

@@ -65,7 +65,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
     found = schedule(kernel, machine)
     if found.tile is None or found.tile.lanes != COLUMNS:
         return
-    several = [found] if found.tile.window else [_across(kernel, machine), _offew_rows(kernel, found, machine), found]
+    several = [found] if found.tile.window else [_across(kernel, machine), _of_few_rows(kernel, found, machine), found]
     for each in several:
         tile = None if each is None else each.tile
         seen = None if tile is None or not tile.window else any_window(kernel, tile.block_m)
@@ -78,7 +78,7 @@ def tile_orders(kernel: Kernel, machine: Machine) -> Iterator[TileOrder]:
         yield contraction, columns_per_tile
 
 
-def _offew_rows(kernel: Kernel, found: Schedule, machine: Machine) -> Schedule | None:
+def _of_few_rows(kernel: Kernel, found: Schedule, machine: Machine) -> Schedule | None:
     """The schedule of few rows, if the columns lay in the order of tiles."""
     contraction, tile = find(kernel), found.tile
     if contraction is None or tile is None or not few_rows(contraction, machine):

@@ -16,7 +16,7 @@ from repro.machines.machine import LINE_BYTES
 STREAMED_BYTES = 32 << 20
 """Of a kernel's buffers together, from which on it writes past the caches, and asks for what it reads far ahead."""
 BURST_BYTES = 256
-"""Written in one go past the caches, at most a quarter of the registers; into them a line. One that is written in
+"""Written in one go past the caches, at most a quarter of the registers. Into them it is a line: one that is written in
 parts, with loads in between that cross lines, may leave in parts (Zen 4: half the speed; the arrays of most callers
 begin 16 bytes behind a line)."""
 LIGHT = 32

@@ -80,7 +80,7 @@ def _rows_before(contraction: Contraction, tile: ContractionTile, width: int) ->
     _, _, columns, terms = contraction.extents
     once = columns <= tile.vectors * width and 2 * tile.rows * contraction.reduce.dtype.bytes >= LINE_BYTES
     many = min(contraction.chain.panel, terms) >= FORGOTTEN and tile.vectors > 1 and not once
-    return many and scattered(contraction, tile.rows, contraction.rows_side_by_side or 0)
+    return many and not tile.makes and scattered(contraction, tile.rows, contraction.rows_side_by_side or 0)
 
 
 def _turn(contraction: Contraction, tile: ContractionTile, width: int, machine: Machine) -> int:

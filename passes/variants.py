@@ -41,9 +41,8 @@ Dimension = Callable[[Kernel, Machine, Schedule], Iterator[Schedule]]
 
 
 def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
-    """Rows read through a window, packed or in place, columns packed, in place or made; rows of transposed operands
-    packed before, or by the first tiles; where both are in place, rows as items; vectors along something else; no tiles
-    for a small contraction."""
+    """Rows read through a window, packed or in place, columns packed, in place or made; where both are in place, rows
+    as items; vectors along something else; no tiles for a small contraction."""
     tile = schedule.tile
     if tile is None:
         return
@@ -56,8 +55,6 @@ def packing(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Sc
             yield replace(schedule, tile=replace(tile, packs=not tile.packs))
         if found is None and contraction.makes(schedule.vector_width):
             yield replace(schedule, tile=replace(tile, makes=not tile.makes))
-        if found is None and contraction.rows_side_by_side is not None:
-            yield replace(schedule, tile=replace(tile, rows_before=not tile.rows_before))
         if rows_in_place is not None:
             yield replace(schedule, tile=replace(tile, rows_in_place=not tile.rows_in_place))
             if columns_in_place and found is None:
@@ -125,6 +122,14 @@ def register_tile(kernel: Kernel, machine: Machine, schedule: Schedule) -> Itera
                 yield replace(schedule, vector_width=width, tile=replace(tile, rows=count, vectors=vectors))
 
 
+def packed_rows(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
+    """Rows of which those of a term lie together: packed before the tiles, or not."""
+    tile = _along_columns(schedule)
+    if tile is None or tile.window or tile.makes or _tiles(kernel, tile)[0].rows_side_by_side is None:
+        return
+    yield replace(schedule, tile=replace(tile, rows_before=not tile.rows_before))
+
+
 def turn(kernel: Kernel, machine: Machine, schedule: Schedule) -> Iterator[Schedule]:
     tile = _along_columns(schedule)
     if tile is not None:
@@ -188,6 +193,7 @@ DIMENSIONS: dict[str, Dimension] = {
         block_rows,
         block_columns,
         register_tile,
+        packed_rows,
         turn,
         vector_axis,
         lanes,

@@ -22,9 +22,9 @@ class ContractionTile:
     it is each of its places once. The columns' operand is read in place where it lies in memory as tiles read it,
     unless `packs` has it copied too; rows are copied, unless `rows_in_place` and the terms of each lie together, or the
     window lies there as it is. Where the rows of each term lie together instead, the first tile that reads them copies
-    them, or, with `rows_before`, they are packed before, many tiles' at once. With `makes`, each tile makes what is not
-    read in place of the columns in registers, and nothing of them is packed: it computes terms, or turns those that lie
-    side by side in memory.
+    them, or, if tiles of columns are few, each reads them in place; with `rows_before` they are packed before, many
+    tiles' at once. With `makes`, each tile makes what is not read in place of the columns in registers, and nothing of
+    them is packed: it computes terms, or turns those that lie side by side in memory.
     With `row_items`, where both are read in place, each row is a work item instead, and those that a thread has are one
     block, which is run a tile of columns after another.
 

@@ -29,7 +29,7 @@ LEAF, NODE = b"\x00", b"\x01"
 SHARED_FROM = 8 << 20
 """Bytes; starting threads for less takes longer than hashing it."""
 RUNS = 8
-"""For each thread, about: enough for equal shares."""
+"""Of tensors for each thread, about: enough for equal shares."""
 
 
 def leaf(name: str, array: Array) -> bytes:
@@ -51,19 +51,18 @@ def _opening(name: str, face: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 def leaves(arrays: Mapping[str, Array], threads: int = 1) -> list[bytes]:
     """Digests in the order of the mapping; a large state is hashed on as many threads as are given."""
-    size = sum(array.nbytes for array in arrays.values())
-    if threads == 1 or size < SHARED_FROM:
+    if threads == 1 or (size := sum(array.nbytes for array in arrays.values())) < SHARED_FROM:
         return _digests(arrays.items())
     with ThreadPoolExecutor(threads) as pool:
-        return [each for some in pool.map(_digests, _runs(arrays, size // (threads * RUNS))) for each in some]
+        return [each for some in pool.map(_digests, neighbours(arrays, size // (threads * RUNS))) for each in some]
 
 
 def _digests(some: Iterable[tuple[str, Array]]) -> list[bytes]:
     return [leaf(name, array) for name, array in some]
 
 
-def _runs(arrays: Mapping[str, Array], least: int) -> Iterator[list[tuple[str, Array]]]:
-    """Neighbours of so many bytes together: between small tensors, threads would wait for the interpreter's lock."""
+def neighbours(arrays: Mapping[str, Array], least: int) -> Iterator[list[tuple[str, Array]]]:
+    """Tensors in runs of so many bytes or more: between small ones, threads would wait for the interpreter's lock."""
     run, size = list[tuple[str, Array]](), 0
     for name, array in arrays.items():
         run.append((name, array))

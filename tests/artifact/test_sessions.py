@@ -154,7 +154,7 @@ print("good")
 
 
 def test_code_that_does_not_say_what_memory_it_needs_is_refused(artifact: LoadedArtifact) -> None:
-    """As artifacts of the first versions have it: how much it needs depends on how it was emitted."""
+    """How much it needs depends on how it was emitted."""
     machine = cpu.best_machine()
     assert machine is not None
     compiled = artifact.compiled("infer", machine.name)

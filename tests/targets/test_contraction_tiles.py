@@ -300,7 +300,8 @@ def test_rows_that_are_packed_before_or_by_the_first_tiles(
     [
         (X86_64_V4, (1027, 64, 512), True), (X86_64_V4, (1027, 64, 511), False), (X86_64_V4, (512, 64, 512), True),
         (X86_64_V4, (510, 64, 512), False), (X86_64_V4, (1027, 33, 512), True), (X86_64_V4, (1027, 32, 512), False),
-        (X86_64_V3, (1027, 16, 512), True), (X86_64_V3, (1027, 8, 512), False),
+        (X86_64_V3, (1027, 16, 512), True), (X86_64_V3, (1027, 8, 512), False), (AARCH64, (1027, 12, 512), False),
+        (AARCH64, (1027, 13, 512), True),
     ],
 )  # fmt: skip
 def test_scattered_rows_are_packed_before(machine: Machine, sizes: tuple[int, int, int], before: bool) -> None:
@@ -310,7 +311,7 @@ def test_scattered_rows_are_packed_before(machine: Machine, sizes: tuple[int, in
     assert chosen is not None and beside is not None
     assert (chosen.rows_before, beside.rows_before) == (before, False)
     kernel = matmul(*sizes, left=True)
-    tried = [each.tile for each in variants("packing", kernel, machine, schedule(kernel, machine))]
+    tried = [each.tile for each in variants("packed rows", kernel, machine, schedule(kernel, machine))]
     assert any(tile is not None and tile.rows_before != before for tile in tried), "the other way is tried by tuning"
 
 

@@ -76,7 +76,7 @@ def schedules(draw: st.DrawFn, kernel: Kernel) -> Schedule:
         if lanes != COLUMNS and refusal(kernel, along) is None:
             return along
         packs, in_place, row_items, makes, before = (draw(st.booleans()) for _ in range(5))
-        flags = (windowed, packs, in_place, row_items, makes and not windowed, before)
+        flags = (windowed, packs, in_place, row_items, makes and not windowed, before and not windowed)
         tile = ContractionTile(rows, vectors, block_m, block_n, unroll, *flags)
         return Schedule(None, draw(st.sampled_from([2, 4, 8, 16])), 1, tile)
     vector = draw(st.sampled_from([None, *parallel]))

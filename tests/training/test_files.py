@@ -59,11 +59,15 @@ def test_the_root_is_that_of_a_tree_of_tagged_leaves():
 )
 @settings(max_examples=20, deadline=None)
 def test_threads_share_a_large_state_and_change_no_digest(sizes: list[int], threads: int) -> None:
-    arrays: dict[str, Array] = {
-        f"w{number}": np.full(size, number, np.float32)
-        for number, size in enumerate([*sizes, digests.SHARED_FROM // 4])
-    }
+    sizes = [digests.SHARED_FROM // 4, *sizes]
+    arrays: dict[str, Array] = {f"w{n}": np.full(size, n, np.float32) for n, size in enumerate(sizes)}
     assert digests.leaves(arrays, threads) == [digests.leaf(name, array) for name, array in arrays.items()]
+
+
+def test_neighbours_go_together_until_they_are_large_enough():
+    arrays: dict[str, Array] = {f"w{n}": np.zeros(size, np.uint8) for n, size in enumerate([5, 1, 3, 2, 9, 0, 1])}
+    runs = [[name for name, _ in run] for run in digests.neighbours(arrays, 4)]
+    assert runs == [["w0"], ["w1", "w2"], ["w3", "w4"], ["w5", "w6"]]
 
 
 def document(step: int) -> checkpoints.Document:

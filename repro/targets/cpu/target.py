@@ -21,7 +21,7 @@ from passes.row_reductions import row_reductions
 from passes.schedule import schedule, tile_orders
 from passes.separable import separable
 from passes.short_lines import short_lines
-from repro.errors import ReproError
+from repro.errors import EXIT_INCOMPLETE, ReproError
 from repro.ir.loops import Kernel
 from repro.ir.parse_program import parse_schedule
 from repro.ir.program import Program
@@ -53,8 +53,9 @@ def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -
         raise ReproError(
             f"the artifact's code for {compiled.target.name} cannot be loaded",
             found=str(error),
-            expected="the objects of one build, by a version of repro whose code this one runs",
+            expected="the objects of one build, which say how much memory they need",
             next="build the model again (repro build)",
+            exit_code=EXIT_INCOMPLETE,
         ) from error
     work = program_instructions(compiled.program, [parse_schedule(text) for text in compiled.schedules])
     executable = CpuExecutable(compiled.program, loaded, threads, None, work, host.features(machine_of(compiled)))

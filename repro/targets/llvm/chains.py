@@ -31,7 +31,7 @@ TERMS_AHEAD = 16
 """Terms between those that a tile of few rows reads and those that it asks for: the third-level cache answers in about
 as long as that many take."""
 
-FEW_TILES = 4
+FEW_COLUMN_TILES = 4
 """Tiles of columns for which rows are read in place, however far apart their terms lie: a copy costs more than it
 spares."""
 
@@ -91,7 +91,7 @@ class Chains(Packing):
             return by_columns(packed)
         place, later = self.in_place(0, row, start), not shape.many_rows and shape.panels > 1
         following = TERMS_AHEAD * shape.rows_in_memory if later else rows
-        if shape.padded_columns <= FEW_TILES * shape.columns_per_tile:
+        if shape.padded_columns <= FEW_COLUMN_TILES * shape.columns_per_tile:
             return by_columns(Side(place, 1, shape.rows_in_memory, following))
         found = Side(place, 1, shape.rows_in_memory, following, (a, shape.row_strides[1]))
         first = scalars.compare(f, "eq", column, integer(0))
