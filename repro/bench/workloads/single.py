@@ -89,6 +89,8 @@ SKINNY = (
     _weight_gradient(1024, 256, 2048),
     _weight_gradient(784, 1024, 256),
     _weight_gradient(96, 384, 2048),
+    _weight_gradient(1024, 64, 2048),
+    _weight_gradient(1024, 32, 2048),
 )
 
 BATCHES = tuple(_dot("a batch", m, n, k, "batch") for m, n, k in ((28, 512, 512), (64, 512, 512), (64, 1024, 256)))
