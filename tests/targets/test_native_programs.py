@@ -38,6 +38,7 @@ from repro.machines.machine import LINE_BYTES
 from repro.runtime.buffers import ALIGNMENT, LARGE_BYTES, PAGE_BYTES, aligned
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu, interpreter
+from repro.targets.cpu.code import Code
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import program as programs
 from repro.targets.llvm import toolchain
@@ -497,7 +498,7 @@ def test_code_says_how_much_private_memory_it_needs(machine) -> None:
     text = programs.emit(program, chosen, machine)
     assert text.count(f"i64 {needed}\n") == 1
     for size in (needed, needed + 4096):
-        code = cpu.load([*objects, toolchain.object_code(text.replace(f"i64 {needed}\n", f"i64 {size}\n"), machine)])
+        code = Code([*objects, toolchain.object_code(text.replace(f"i64 {needed}\n", f"i64 {size}\n"), machine)])
         assert code.scratch == size
         executable = CpuExecutable(program, code, 2)
         assert executable._scratch.nbytes >= 2 * size
