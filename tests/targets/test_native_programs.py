@@ -258,7 +258,7 @@ def test_small_parameters_are_read_from_copies(machine, count: int) -> None:
     given = aligned(count * F32.bytes + ALIGNMENT)[ALIGNMENT:].view(np.float32)
     given[:] = 2
     runner = executable(program, machine, [schedule(kernel, machine)])
-    runner.buffers.bind_parameter(0, given)
+    runner.bind_parameter(0, given)
     held = runner.buffers.parameter(0)
     assert held is not None and np.shares_memory(held, given) == (given.nbytes >= LARGE_BYTES)
     assert np.shares_memory(held, given) or held.ctypes.data % (PAGE_BYTES if count > 4 else ALIGNMENT) == 0
