@@ -72,13 +72,9 @@ def _measured(row: dict[str, Any]) -> Measured:
 
 def cells(each: Measured) -> tuple[str, ...]:
     """Those under `HEAD`."""
-    divided = "" if each.share_divided is None else text(each.share_divided)
+    divided = "" if each.share_divided is None else each.share_divided.text
     times = (f"{median(samples):.3f}" for samples in (each.bare, each.taken))
-    return each.operator, str(each.rows), each.function, *times, text(each.share), divided, text(each.peer)
-
-
-def text(found: Ratio) -> str:
-    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+    return each.operator, str(each.rows), each.function, *times, each.share.text, divided, each.peer.text
 
 
 def aim(machine: Path) -> tuple[str, str, str]:

@@ -95,7 +95,7 @@ def measured(name: str, kind: str, threads: int, rounds: int, seconds: float, fo
     job = Job(WORKLOADS[name], FORWARD, threads, folder)
     ours, theirs, _ = measuring.rounds(job, ("repro", "onnxruntime"), rounds, seconds, _nothing)
     found = ratio(theirs, ours)
-    text = f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+    text = found.text
     return Row(ours.seconds * 1e3, theirs.seconds * 1e3, text, _apart(job))
 
 

@@ -55,6 +55,11 @@ class Ratio:
     low: float
     high: float
 
+    @property
+    def text(self) -> str:
+        """With its interval, as tables have it."""
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
 
 @dataclass
 class _Open:

@@ -76,7 +76,7 @@ def share_text(each: Measurement) -> str:
 def ratio_text(each: Measurement, side: str) -> str:
     """A side's time over ours with its interval; empty where it did not run."""
     found = each.ratios.get(side)
-    return "" if found is None else f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+    return "" if found is None else found.text
 
 
 def _memory(each: Measurement) -> str:
