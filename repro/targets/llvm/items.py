@@ -51,7 +51,7 @@ class Items:
         if self.phases is not None:
             self.roots = self._roots(self.phases)
         if self._by_rows():
-            body.ahead = (self.grid.outer[-1], self._rows_ahead())
+            body.ahead = self.grid.outer[-1], _rows_ahead(self._row_bytes())
             body.writes_ahead = not self._near()
         self.streamed = streamed(kernel, body.machine) or crowded(kernel, self.grid.across, body.machine)
         if self.grid.vector is not None and self.grid.across is None:
@@ -76,10 +76,6 @@ class Items:
         reduced = (e for e in self.kernel.expressions if isinstance(e, Reduce))
         return whole and any(e.free == frozenset(self.grid.outer) for e in reduced)
 
-    def _rows_ahead(self) -> int:
-        """Rows between one of which terms are read beside elements and one that is asked for."""
-        return max(1, AHEAD_BYTES // max(1, self._row_bytes()))
-
     def _beside(self) -> bool:
         """Whether elements are computed beside all stages of later rows, where the near caches hold those and the last
         stage keeps terms, or looks into tables: short rows of a softmax take 0.92 to 0.97 of the time (Zen 4). Of what
@@ -100,6 +96,11 @@ class Items:
         assert along is not None
         loads = (expr for expr in self.kernel.expressions if isinstance(expr, Load) and expr.free <= axes)
         return [expr for expr in loads if {row, along} <= expr.free]
+
+    def _terms(self) -> list[Load]:
+        """What the terms of reductions are computed from."""
+        axes = frozenset(self.kernel.axes)
+        return [expr for expr in self.kernel.expressions if isinstance(expr, Load) and not expr.free <= axes]
 
     def _row_bytes(self) -> int:
         assert self.grid.vector is not None
@@ -133,6 +134,7 @@ class Items:
             self.stores(scope)
 
         elements = Elements(row_elements(self.kernel), 0, self.vectors, rest, lambda _: None)
+        self.body.ahead = self.grid.outer[-1], _rows_ahead(elements.extent * sum(e.dtype.bytes for e in self._terms()))
         rows = Rows(self.body, self.roots, top, self.grid.outer, None, True)
         rows.emit(first, last, lambda number: self.at_outer(number, top), elements)
 
@@ -359,6 +361,11 @@ class Items:
         if axis.extent % size or self.grid.block % size or width % run:
             return False
         return ix.coefficient(store.offset, axis) == 1 and ix.divisible(ix.add(store.offset, ix.scale(axis, -1)), run)
+
+
+def _rows_ahead(row_bytes: int) -> int:
+    """Rows between one that is read and one that is asked for, of so many bytes."""
+    return max(1, AHEAD_BYTES // max(1, row_bytes))
 
 
 def _rem(f: Function, number: Val, extent: int) -> Val:
