@@ -180,7 +180,8 @@ class _Model:
         return {reduce.axes[-1]: reduce for reduce in reductions if self._has_lanes(reduce)}
 
     def _has_lanes(self, reduce: Reduce) -> bool:
-        ordered = isinstance(reduce.order, Lanes | Exact) and not reduce.combiner.startswith("arg")
+        ordered = isinstance(reduce.order, Lanes | Exact)
+        ordered = ordered and (reduce.present is None or not reduce.combiner.startswith("arg"))
         terms = math.prod(axis.extent for axis in reduce.axes)
         return ordered and terms >= self.machine.reduction_lanes and reduce.terms[0].dtype is not BOOL
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -200,15 +200,31 @@ SPECIAL = {
 
 @MACHINES
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-@pytest.mark.parametrize("combiner", ["min", "max"])
+@pytest.mark.parametrize("combiner", ["min", "max", "argmin", "argmax"])
 @pytest.mark.parametrize("count", [32, 100, 160])
 def test_one_value_decides_an_extreme_wherever_it_stands(machine, dtype: DType, combiner: str, count: int) -> None:
-    """A NaN wins and -0 < +0, in whole steps of vectors and in what is left over: row r differs at place r."""
+    """A NaN wins and -0 < +0 (for positions -0 = +0), in whole steps of vectors and in what is left over: row r differs
+    at place r."""
     grids = [np.where(np.eye(count, dtype=np.bool_), special, other) for other, special in SPECIAL.values()]
     uniform = np.repeat(np.array([0.0, -0.0, np.nan, np.inf, -np.inf])[:, None], count, axis=1)
     values = np.concatenate([*grids, uniform]).astype(dtype.storage)
     kernel = rows_kernel(len(values), count, dtype, combiner, Exact(), False)
     check(kernel, [values.reshape(-1)], machine, 1)
+
+
+@MACHINES
+@pytest.mark.parametrize("dtype", [F32, F64, I32, U8], ids=str)
+@pytest.mark.parametrize("combiner", ["argmin", "argmax"])
+def test_the_first_of_equal_terms_counts(machine, dtype: DType, combiner: str) -> None:
+    """Two of the furthest in each row, in all pairs of lanes, whole steps and what is left over."""
+    count = 2 * 64 * 4 + 7 if dtype is U8 else 2 * 16 * 4 + 7
+    places = list(combinations(range(0, count, 3), 2))
+    values = np.full((len(places), count), 3 if combiner == "argmax" else 5, dtype.storage)
+    for row, pair in enumerate(places):
+        values[row, pair] = 4
+    wanted = np.array([first for first, _ in places])
+    found = run_rows(rows_kernel(len(places), count, dtype, combiner, Exact(), False), values.reshape(-1), machine, 1)
+    assert np.array_equal(found, wanted)
 
 
 @MACHINES

@@ -227,6 +227,34 @@ def shares(rows: int, length: int) -> Kernel:
     return Kernel(buffers, (), (r, c), 0, (Store(1, ix.linear((r, c), (rows, length)), value),))
 
 
+def sums_of_exponentials(rows: int, length: int) -> Kernel:
+    """A softmax's divisors: of each row two reductions, one of the other, and nothing else."""
+    r, m, t = ix.axis(0, rows), ix.axis(1, length), ix.axis(2, length)
+    y, z = (load(F32, 0, ix.add(ix.scale(r, length), axis)) for axis in (m, t))
+    term = FUNCTIONS["exp"](apply("sub", z, reduce("max", Exact(), [m], [y])))
+    buffers = (BufferParameter(F32, rows * length, False), BufferParameter(F32, rows, True))
+    return Kernel(buffers, (), (r,), 0, (Store(1, r, reduce("add", LANES, [t], [term])),))
+
+
+@EVERY
+def test_rows_that_are_only_reduced_are_asked_for_once(machine: Machine) -> None:
+    """By the reduction that reads a row first, a line each."""
+    made = sums_of_exponentials(8, 1024)
+    code = kernels.emit(made, schedule(made, machine), machine)
+    first = [line for line in code.splitlines() if ASKS in line]
+    assert first
+    assert all("i32 0, i32 3, i32 1" in line for line in first)
+    assert code.count(ASKS) <= 4096 // LINE_BYTES
+
+
+@MACHINES
+@pytest.mark.parametrize("shape", [(3, 64), (7, 100), (2, 1024)])
+def test_rows_that_are_only_reduced(machine: Machine, shape: tuple[int, int]) -> None:
+    """Behind the last row there is none: what is asked for is not read."""
+    for threads in (1, 2, 16):
+        check(sums_of_exponentials(*shape), machine, threads)
+
+
 @MACHINES
 @FROM_MEMORY
 @pytest.mark.parametrize("shape", [(2, 64), (2, 65), (7, 100), (4, 130)])

@@ -149,6 +149,9 @@ ROWS = (
         "elementwise", f"relu((x + y) x - y) of {_ROWS}", {"x": _ROWS, "y": _ROWS}, _chain,
         lambda x, y: ((x + y) * x - y).relu(), True,
     ),
+    operation(
+        "argmax", f"last axis of {_ROWS}", {"x": _ROWS}, simple("ArgMax", axis=-1, keepdims=0), lambda x: x.argmax(-1),
+    ),
     *(_sum(axes) for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2))),
     _sum((0, 2, 3), (16, 64, 28, 28), "/28x28"),
     _sum((0, 2, 3), (32, 512, 7, 7), "/7x7"),

@@ -181,17 +181,8 @@ class Along(Terms):
         """Lane j with lane j + half, down to one."""
         width = value.width
         while width > 1:
-            half = width // 2
-            parts: list[Val] = []
-            for first in (0, half):
-                picks = ", ".join(f"i32 {lane}" for lane in range(first, first + half))
-                if half == 1:
-                    parts.append(self.f.let(f"extractelement {value.typed}, i64 {first}", self.dtype))
-                    continue
-                text = f"shufflevector {value.typed}, {value.type} poison, <{half} x i32> <{picks}>"
-                parts.append(self.f.let(text, self.dtype, half))
-            value = (combine or self.combine)(*parts)
-            width = half
+            width //= 2
+            value = (combine or self.combine)(*(tables.lanes_of(self.f, value, first, width) for first in (0, width)))
         return value
 
     # what is asked for ahead ────────────────────────────────────────────────────────────────────────

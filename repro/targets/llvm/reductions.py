@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from repro.ir.expressions import Chain, Exact, Lanes, Reduce, Sequential
-from repro.ir.types import BOOL, F32, F64, I32, I64
+from repro.ir.types import BOOL
 from repro.targets.llvm import scalars, short_runs
 from repro.targets.llvm.along import Along
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.extremes import Extreme, in_pairs
+from repro.targets.llvm.positions import Positions
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.terms import Running
 from repro.targets.llvm.text import Val, integer
@@ -38,7 +39,7 @@ class Reduction(Along):
                 return self.plain()
             case Exact():
                 if self.reduce.combiner.startswith("arg"):
-                    return self.position()
+                    return Positions(self).value()
                 run = self.run()
                 return self.exact_across() if run is None else self.alone(run, integer(0), integer(self.count))
 
@@ -75,57 +76,6 @@ class Reduction(Along):
             return [self.combine(state[0], self.term(scope))]
 
         return self.body.nest(self.reduce.axes, self.scope, self.roots, [self.identity()], step)[0]
-
-    def position(self) -> Val:
-        """The first index of the extreme: NaN greatest for both, -0 equal to +0."""
-        greatest = self.reduce.combiner == "argmax"
-        if self.few():
-            return self._position_written(greatest)
-
-        def step(flat: Val, state: list[Val]) -> Sequence[Val]:
-            scope = self.at(flat)
-            value, (best, where) = self.terms(scope)[0], state
-            better = self._better(value, best, greatest)
-            unset = scalars.compare(self.f, "lt", where, scalars.constant(self.f, I64, 0, self.width))
-            take = scalars.binary(self.f, "or", better, unset)
-            present = self.present(scope, self.width)
-            take = take if present is None else scalars.binary(self.f, "and", take, present)
-            here = self.f.splat(flat, self.width)
-            return [scalars.select(self.f, take, value, best), scalars.select(self.f, take, here, where)]
-
-        start = [self.constant(0), scalars.constant(self.f, I64, -1, self.width)]
-        self.body.hoist(self.roots, self.scope)
-        where = self.f.loop(integer(0), integer(self.count), 1, start, step)[1]
-        zero = scalars.constant(self.f, I64, 0, self.width)
-        return scalars.select(self.f, scalars.compare(self.f, "lt", where, zero), zero, where)
-
-    def _position_written(self, greatest: bool) -> Val:
-        """The same, term by term, with the numbers of terms in 32 bits."""
-        every, found = scalars.constant(self.f, BOOL, 1, self.width), self.written_out(self.terms_there)
-        (best, there), where = found[0], scalars.constant(self.f, I32, 0, self.width)
-        for number, (value, present) in enumerate(found[1:], 1):
-            take = self._better(value, best, greatest)
-            if there is not None:
-                take = scalars.binary(self.f, "or", take, scalars.binary(self.f, "xor", there, every))
-            if present is not None:
-                take = scalars.binary(self.f, "and", take, present)
-            best = scalars.select(self.f, take, value, best)
-            where = scalars.select(self.f, take, scalars.constant(self.f, I32, number, self.width), where)
-            if there is not None:
-                there = None if present is None else scalars.binary(self.f, "or", there, present)
-        return scalars.convert(self.f, where, I64)
-
-    def terms_there(self, scope: Scope) -> tuple[Val, Val | None]:
-        """The only term, and whether it is there; None where all are."""
-        return self.terms(scope)[0], self.present(scope, self.width)
-
-    def _better(self, value: Val, best: Val, greatest: bool) -> Val:
-        if self.dtype not in (F32, F64):
-            return scalars.compare(self.f, "gt" if greatest else "lt", value, best)
-        low, high = (best, value) if greatest else (value, best)  # NaN is greatest: high may be one, low not
-        more = self.f.let(f"fcmp ugt {high.typed}, {low.text}", BOOL, self.width)
-        number = self.f.let(f"fcmp ord {low.typed}, {low.text}", BOOL, self.width)
-        return scalars.binary(self.f, "and", more, number)
 
     # chains (rule 7) ────────────────────────────────────────────────────────────────────────────────
 

@@ -85,9 +85,11 @@ def _entries(dtype: DType, table: Sequence[int]) -> Val:
 
 
 def lanes_of(f: Function, value: Val, start: int, width: int) -> Val:
-    """A run of lanes of a wider value."""
+    """A run of lanes of a wider value; of one lane, a scalar."""
     if value.width == width:
         return value
+    if width == 1:
+        return f.let(f"extractelement {value.typed}, i64 {start}", value.dtype)
     mask = ", ".join(f"i32 {start + lane}" for lane in range(width))
     text = f"shufflevector {value.typed}, {value.type} poison, <{width} x i32> <{mask}>"
     return f.let(text, value.dtype, width)
