@@ -61,6 +61,8 @@ class Buffers:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.addresses = np.zeros(max(len(program.buffers), 1), np.uint64)
+        self._places = memoryview(self.addresses)
+        """The same: an item of an array takes as long to set as several of these."""
         self._arena = aligned(program.arena_bytes)
         self._arrays: dict[int, Array] = {}
         self._memory: dict[int, list[tuple[Array, slice, int]]] = {}
@@ -87,7 +89,7 @@ class Buffers:
     def _place(self, number: int, array: Array, address: int | None = None) -> Array:
         """The array as the buffer's."""
         self._arrays[number] = array
-        self.addresses[number] = address_of(array) if address is None else address
+        self._places[number] = address_of(array) if address is None else address
         return array
 
     def _fresh(self, number: int) -> Array:
@@ -182,7 +184,7 @@ class Buffers:
         """Forget the inputs and outputs of the last run: they are the caller's."""
         for number in self._lent:
             self._arrays.pop(number, None)
-            self.addresses[number] = 0
+            self._places[number] = 0
 
 
 def _from_boundary(elements: int, dtype: DType) -> tuple[Array, slice, int]:
