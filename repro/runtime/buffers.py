@@ -61,7 +61,7 @@ class Buffers:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.addresses = np.zeros(max(len(program.buffers), 1), np.uint64)
-        self._places = memoryview(self.addresses)
+        self._places = self.addresses.data
         """The same: an item of an array takes as long to set as several of these."""
         self._arena = aligned(program.arena_bytes)
         self._arrays: dict[int, Array] = {}
