@@ -42,6 +42,8 @@ _STRIDED = 2
 """An element that is not beside its neighbour, against a whole vector of those that are."""
 _TURNED = 4
 """A vector that is read as it lies, and turned among others."""
+POSITIONS_BESIDE = 4
+"""Vectors whose extremes' positions are sought apart: a step's comparisons wait for those of the step before."""
 MOST_APART = 4
 """Elements from one lane to the next, up to which whole vectors are loaded rather than each lane."""
 _SLOW = {"div": 8, "rem": 16, "sqrt": 8}
@@ -156,6 +158,14 @@ def _terms(reduce: Reduce) -> int:
     return iterations(reduce) * math.prod(axis.extent for axis in reduce.axes)
 
 
+def position_along(reduce: Reduce, machine: Machine) -> bool:
+    """Whether the position of an extreme is found by vectors along the terms' own axis: there are as many terms as go
+    side by side, whose numbers are I32, and none is absent."""
+    dtype, terms = reduce.terms[0].dtype, math.prod(axis.extent for axis in reduce.axes)
+    enough = POSITIONS_BESIDE * machine.lanes(dtype.bits) <= terms < 1 << 31
+    return enough and reduce.present is None and dtype is not BOOL
+
+
 @dataclass(frozen=True)
 class _Model:
     kernel: Kernel
@@ -181,7 +191,8 @@ class _Model:
 
     def _has_lanes(self, reduce: Reduce) -> bool:
         ordered = isinstance(reduce.order, Lanes | Exact)
-        ordered = ordered and (reduce.present is None or not reduce.combiner.startswith("arg"))
+        if reduce.combiner.startswith("arg"):
+            ordered = position_along(reduce, self.machine)
         terms = math.prod(axis.extent for axis in reduce.axes)
         return ordered and terms >= self.machine.reduction_lanes and reduce.terms[0].dtype is not BOOL
 

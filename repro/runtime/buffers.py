@@ -118,7 +118,7 @@ class Buffers:
                 give_back(self._arrays[number])
             else:
                 del self._arrays[number]
-                self.addresses[number] = 0
+                self._places[number] = 0
 
     def bind_input(self, position: int, value: Array) -> None:
         """Read an input from the caller's array, or from a copy where that does not lie as code needs it."""

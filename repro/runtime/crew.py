@@ -35,7 +35,7 @@ class Crew:
         self._native, self._process = crew_function(machine), os.getpid()
         raw = np.zeros((threads + 1) * SLOT_BYTES, np.uint8)
         self._slots = raw[-raw.ctypes.data % SLOT_BYTES :]
-        self._address = self._slots.ctypes.data
+        self._slots_address = self._slots.ctypes.data
         self._context, self._threads = context, threads
         self._others: list[threading.Thread] = []
         for number in range(1, threads):
@@ -46,7 +46,7 @@ class Crew:
 
     def _operands(self, code: int | None) -> tuple[int, int | None, int]:
         """Slots, the address of the code to be run, and what its threads share."""
-        return self._address, code, self._context
+        return self._slots_address, code, self._context
 
     def run(self, code: Code) -> None:
         """One run of a program's code. Raises ReproError in a forked process."""

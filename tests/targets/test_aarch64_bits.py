@@ -51,6 +51,11 @@ def test_exact_orders(combiner: str) -> None:
     orders.test_exact_orders(AARCH64, F32, combiner, False)
 
 
+@pytest.mark.parametrize("combiner", ["argmin", "argmax"])
+def test_positions_along_their_axis(combiner: str) -> None:
+    orders.test_one_value_decides_an_extreme_wherever_it_stands(AARCH64, F32, combiner, 100)
+
+
 @pytest.mark.parametrize("k", [515, 4097])
 def test_long_chains(k: int) -> None:
     contractions.test_long_chains_against_the_contracts_words(AARCH64, k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import combinations, product
 from typing import Any
@@ -9,16 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from passes.schedule import schedule
+from passes.vectors import POSITIONS_BESIDE
 from repro.ir import index as ix
 from repro.ir.expressions import Chain, Exact, Expr, Lanes, Order, Sequential, apply, load, reduce
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.schedule import Schedule
-from repro.ir.types import BOOL, F32, F64, I32, U8, Array, DType
+from repro.ir.types import BOOL, F32, F64, I32, I64, U8, Array, DType
+from repro.machines import CPUS, Machine
 from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.numpy_fma import fma_f32
 from repro.targets import interpreter
+from repro.targets.llvm import kernel as kernels
 from tests.targets.native import HERE, differences, run_kernel, same
 
+EVERY = pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
 MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
 
 
@@ -213,10 +219,10 @@ def test_one_value_decides_an_extreme_wherever_it_stands(machine, dtype: DType, 
 
 
 @MACHINES
-@pytest.mark.parametrize("dtype", [F32, F64, I32, U8], ids=str)
+@pytest.mark.parametrize("dtype", [F32, F64, I32, I64, U8], ids=str)
 @pytest.mark.parametrize("combiner", ["argmin", "argmax"])
 def test_the_first_of_equal_terms_counts(machine, dtype: DType, combiner: str) -> None:
-    """Two of the furthest in each row, in all pairs of lanes, whole steps and what is left over."""
+    """Two of the furthest in each row, in each third lane and another, in whole steps and in what is left over."""
     count = 2 * 64 * 4 + 7 if dtype is U8 else 2 * 16 * 4 + 7
     places = list(combinations(range(0, count, 3), 2))
     values = np.full((len(places), count), 3 if combiner == "argmax" else 5, dtype.storage)
@@ -225,6 +231,33 @@ def test_the_first_of_equal_terms_counts(machine, dtype: DType, combiner: str) -
     wanted = np.array([first for first, _ in places])
     found = run_rows(rows_kernel(len(places), count, dtype, combiner, Exact(), False), values.reshape(-1), machine, 1)
     assert np.array_equal(found, wanted)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [F32, F64, U8], ids=str)
+def test_positions_go_along_where_as_many_terms_as_vectors_side_by_side(machine: Machine, dtype: DType) -> None:
+    """And across else, where rows are read in order so."""
+    fewest = max(POSITIONS_BESIDE * machine.lanes(dtype.bits), machine.reduction_lanes)
+    kind = {F32: "float", F64: "double", U8: "i8"}[dtype]
+    for count in (fewest - 1, fewest, fewest + 3):
+        kernel = rows_kernel(64, count, dtype, "argmax", Exact(), False)
+        code = kernels.emit(kernel, Schedule(None, 1, 1), machine)
+        compared = re.search(rf"cmp u?gt <{machine.lanes(dtype.bits)} x {kind}>", code) is not None
+        assert compared == (count >= fewest)
+        if dtype is F32:
+            assert (schedule(kernel, machine).vector_axis is None) == (count >= fewest)
+
+
+@MACHINES
+@pytest.mark.parametrize("shape", [(4, 32), (3, 50), (64, 3), (130, 1)], ids=str)
+def test_positions_over_two_axes(machine, shape: tuple[int, int]) -> None:
+    """Vectors that cross the ends of rows."""
+    r, i, j = ix.axis(0, 5), ix.axis(1, shape[0]), ix.axis(2, shape[1])
+    value = reduce("argmax", Exact(), [i, j], [load(F32, 0, ix.linear((r, i, j), (5, *shape)))])
+    size = 5 * shape[0] * shape[1]
+    buffers = (BufferParameter(F32, size, False), BufferParameter(value.dtype, 5, True))
+    values = np.random.default_rng(7).integers(0, 50, size).astype(np.float32)
+    check(Kernel(buffers, (), (r,), 0, (Store(1, r, value),)), [values], machine, 1)
 
 
 @MACHINES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -237,18 +239,20 @@ def sums_of_exponentials(rows: int, length: int) -> Kernel:
 
 
 @EVERY
-def test_rows_that_are_only_reduced_are_asked_for_once(machine: Machine) -> None:
-    """By the reduction that reads a row first, a line each."""
-    made = sums_of_exponentials(8, 1024)
+@pytest.mark.parametrize(("length", "steps"), [(512, 4), (1024, 2), (4096, 1), (8192, 0)])
+def test_rows_that_are_only_reduced_are_asked_for(machine: Machine, length: int, steps: int) -> None:
+    """By the four vectors, or lines, of a step of the reduction that reads a row first, so many rows ahead; not where a
+    sum has several leaves, and a loop of its own."""
+    made = sums_of_exponentials(8, length)
     code = kernels.emit(made, schedule(made, machine), machine)
-    first = [line for line in code.splitlines() if ASKS in line]
-    assert first
-    assert all("i32 0, i32 3, i32 1" in line for line in first)
-    assert code.count(ASKS) <= 4096 // LINE_BYTES
+    asked = re.findall(r"getelementptr float, ptr %b0, i64 (%v\d+)\n  call void @llvm.prefetch", code)
+    ahead = [place for place in asked if re.search(rf"{place} = add i64 %v\d+, {length * steps}\n", code)]
+    assert bool(ahead) == bool(steps)
+    assert code.count(ASKS) == len(asked) == (4 if steps else 0)
 
 
 @MACHINES
-@pytest.mark.parametrize("shape", [(3, 64), (7, 100), (2, 1024)])
+@pytest.mark.parametrize("shape", [(3, 64), (7, 100), (2, 1024), (3, 4200)])
 def test_rows_that_are_only_reduced(machine: Machine, shape: tuple[int, int]) -> None:
     """Behind the last row there is none: what is asked for is not read."""
     for threads in (1, 2, 16):

@@ -14,7 +14,7 @@ from passes.squares import Crossing
 from passes.streams import ahead, crowded, far, streamed
 from repro.ir import index as ix
 from repro.ir.dependence import reads_its_output
-from repro.ir.expressions import Axis, Expr, Load, Reduce, const
+from repro.ir.expressions import Axis, Expr, Lanes, Load, Reduce, const, topological
 from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
@@ -97,11 +97,6 @@ class Items:
         loads = (expr for expr in self.kernel.expressions if isinstance(expr, Load) and expr.free <= axes)
         return [expr for expr in loads if {row, along} <= expr.free]
 
-    def _terms(self) -> list[Load]:
-        """What the terms of reductions are computed from."""
-        axes = frozenset(self.kernel.axes)
-        return [expr for expr in self.kernel.expressions if isinstance(expr, Load) and not expr.free <= axes]
-
     def _row_bytes(self) -> int:
         assert self.grid.vector is not None
         return sum(expr.dtype.bytes for expr in self._row_loads()) * self.grid.vector.extent
@@ -134,9 +129,20 @@ class Items:
             self.stores(scope)
 
         elements = Elements(row_elements(self.kernel), 0, self.vectors, rest, lambda _: None)
-        self.body.ahead = self.grid.outer[-1], _rows_ahead(elements.extent * sum(e.dtype.bytes for e in self._terms()))
         rows = Rows(self.body, self.roots, top, self.grid.outer, None, True)
+        self._ask_for_rows(rows.stages[0], elements.extent)
         rows.emit(first, last, lambda number: self.at_outer(number, top), elements)
+
+    def _ask_for_rows(self, first: Sequence[Reduce], extent: int) -> None:
+        """Have the reductions that read a row first ask for a later one, if all go over rows in one loop; else each one
+        asks for what it reads by itself."""
+        orders = (expr.order for expr in self.kernel.expressions if isinstance(expr, Reduce))
+        if not extent or extent > min((each.leaf for each in orders if isinstance(each, Lanes)), default=extent):
+            return
+        row, axes = self.grid.outer[-1], frozenset(self.kernel.axes)
+        loads = {expr for expr in topological([e for each in first for e in each.terms]) if isinstance(expr, Load)}
+        row_bytes = extent * sum(expr.dtype.bytes for expr in loads if row in expr.free and not expr.free <= axes)
+        self.body.ahead = row, _rows_ahead(row_bytes)
 
     def rows(self, first: Val, last: Val, top: Scope) -> None:
         """Items that are rows. What elements need of all of their row is computed before the elements of the row before

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes.vectors import POSITIONS_BESIDE, position_along
 from repro.ir.types import BOOL, F32, F64, I32, I64
 from repro.targets.llvm import scalars, tables
-from repro.targets.llvm.along import SIDE_BY_SIDE, Along
+from repro.targets.llvm.along import Along
 from repro.targets.llvm.scope import Scope
 from repro.targets.llvm.text import Val, integer
 
-MOST_TERMS = 1 << 31
-"""Whose numbers are I32."""
 Best = tuple[Val, Val]
 """In each lane a term and its number."""
 
@@ -29,18 +28,19 @@ class Positions:
         self.greatest = terms.reduce.combiner == "argmax"
 
     def value(self) -> Val:
-        """-1 until there is a term, and 0 where there was none."""
-        if self.terms.few():
+        """The number; 0 where there is no term."""
+        terms = self.terms
+        along = terms.is_along() and position_along(terms.reduce, terms.body.machine)
+        if terms.few() and not along:
             return self._written()
-        start: Best = self.terms.constant(0), scalars.constant(self.f, I64, -1, self.width)
-        begin, lanes = 0, self.terms.body.machine.lanes(self.terms.dtype.bits) * SIDE_BY_SIDE
-        self.terms.body.hoist(self.terms.roots, self.terms.scope)
-        if self._goes_along() and self.terms.count >= lanes:
-            begin = self.terms.count // lanes * lanes
-            start = self._along(begin, lanes)
-        where = self._one_by_one(begin, start)[1]
-        zero = scalars.constant(self.f, I64, 0, self.width)
-        return scalars.select(self.f, scalars.compare(self.f, "lt", where, zero), zero, where)
+        terms.body.hoist(terms.roots, terms.scope)
+        if not along:
+            where = self._one_by_one(0, (terms.constant(0), scalars.constant(self.f, I64, -1, self.width)))
+            zero = scalars.constant(self.f, I64, 0, self.width)
+            return scalars.select(self.f, scalars.compare(self.f, "lt", where, zero), zero, where)
+        lanes = POSITIONS_BESIDE * terms.body.machine.lanes(terms.dtype.bits)
+        whole = terms.count // lanes * lanes
+        return self._one_by_one(whole, self._along(whole, lanes))
 
     def _further(self, value: Val, best: Val) -> Val:
         """Whether a term replaces one before it."""
@@ -56,9 +56,11 @@ class Positions:
 
     # term by term ───────────────────────────────────────────────────────────────────────────────────
 
-    def _one_by_one(self, begin: int, start: Best) -> Best:
-        """With the terms from a number on."""
+    def _one_by_one(self, begin: int, start: Best) -> Val:
+        """The position with the terms from a number on; -1 of `start` is none."""
         f, terms = self.f, self.terms
+        if begin == terms.count:
+            return start[1]
 
         def step(flat: Val, state: list[Val]) -> Sequence[Val]:
             scope, (best, where) = terms.at(flat), state
@@ -69,10 +71,7 @@ class Positions:
             take = take if present is None else scalars.binary(f, "and", take, present)
             return self._either(take, (value, f.splat(flat, self.width)), (best, where))
 
-        if begin == terms.count:
-            return start
-        best, where = f.loop(integer(begin), integer(terms.count), 1, start, step)
-        return best, where
+        return f.loop(integer(begin), integer(terms.count), 1, start, step)[1]
 
     def _written(self) -> Val:
         """All terms in the code one after another, with their numbers in 32 bits."""
@@ -95,20 +94,14 @@ class Positions:
 
     # along the terms' own axis ──────────────────────────────────────────────────────────────────────
 
-    def _goes_along(self) -> bool:
-        terms = self.terms
-        every = terms.reduce.present is None and terms.count < MOST_TERMS
-        return every and terms.is_along() and terms.dtype is not BOOL
-
     def _along(self, end: int, lanes: int) -> Best:
         """Of the terms up to a multiple of so many, which go side by side."""
-        f, width = self.f, lanes // SIDE_BY_SIDE
-        own = Val(f"<{', '.join(f'i32 {lane}' for lane in range(width))}>", I32, width)
+        f, width = self.f, lanes // POSITIONS_BESIDE
 
         def taken(flat: Val) -> list[Best]:
-            first = f.add(scalars.convert(f, f.splat(flat, width), I32), own)
-            values = self.terms.side_by_side(flat, width, SIDE_BY_SIDE)
-            apart = (scalars.constant(f, I32, place * width, width) for place in range(SIDE_BY_SIDE))
+            first = scalars.convert(f, f.add(f.splat(flat, width), f.lanes(width)), I32)
+            values = self.terms.side_by_side(flat, width, POSITIONS_BESIDE)
+            apart = (scalars.constant(f, I32, place * width, width) for place in range(POSITIONS_BESIDE))
             return [(value, f.add(first, each)) for value, each in zip(values, apart, strict=True)]
 
         def step(flat: Val, state: list[Val]) -> Sequence[Val]:
