@@ -103,8 +103,7 @@ class CpuExecutable:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """One run: inputs by position, outputs in arrays of their own; the commit changes state where it lies."""
-        if self.buffers.stale:
-            self.prepare()
+        self.prepare()
         for position, value in enumerate(inputs):
             self.buffers.bind_input(position, value)
         outputs = self.buffers.fresh_outputs()
