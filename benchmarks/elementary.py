@@ -111,7 +111,7 @@ def executable(program: Program, machine: Machine) -> CpuExecutable:
     chosen = [schedule(kernel, machine) for kernel in program.kernels]
     objects = [cpu.compile_kernel(k.text, each, machine) for k, each in zip(program.kernels, chosen, strict=True)]
     objects.append(cpu.compile_program(program, chosen, machine))
-    return CpuExecutable(program, cpu.load(objects), 1, instructions=0)
+    return CpuExecutable(program, cpu.Code(objects), 1, instructions=0)
 
 
 def numpy_call(name: str, x: Array) -> Run | None:

@@ -42,7 +42,7 @@ class Elementwise:
             cpu.compile_kernel(kernel, schedules[0], machine),
             cpu.compile_program(program, schedules, machine),
         ]
-        self._executable = CpuExecutable(program, cpu.load(self.objects), 1)
+        self._executable = CpuExecutable(program, cpu.Code(self.objects), 1)
 
     def block(self, *operands: Array) -> list[Array]:
         """The results for arrays of `count` elements."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver_tune, tables
+from repro.bench.measuring import Ratio
 from repro.cli import Commands, shown
 from repro.cli.arguments import model_options, model_words, new_file, seconds, threads
 from repro.driver_tune import Found
@@ -67,12 +68,12 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
         best = _ms(each.seconds) if each.changed else ""
         ratio = f"{each.default_seconds / each.seconds:.2f}" if each.changed else ""
         yield name, _ms(each.default_seconds), best, ratio, str(each.tried), schedule
-    low, high = outcome.interval
     if outcome.work:
         ratio = f"{outcome.default_work / outcome.work:.2f}"
         yield "all kernels", _ms(outcome.default_work), _ms(outcome.work), ratio, "", ""
-    ratio = f"{outcome.default_seconds / outcome.seconds:.2f} ({1 / high:.2f} to {1 / low:.2f})"
-    yield "the whole run", _ms(outcome.default_seconds), _ms(outcome.seconds), ratio, "", ""
+    low, high = outcome.interval
+    whole = Ratio(outcome.default_seconds / outcome.seconds, 1 / high, 1 / low)
+    yield "the whole run", _ms(outcome.default_seconds), _ms(outcome.seconds), whole.text, "", ""
 
 
 def _ms(seconds: float) -> str:

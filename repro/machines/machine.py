@@ -14,6 +14,11 @@ LINE_BYTES = 64
 """Of a line of a CPU's caches; a buffer that a program writes begins with one."""
 
 
+def whole_lines(size: int) -> int:
+    """So many bytes, rounded up to lines of a CPU's caches."""
+    return -(-size // LINE_BYTES) * LINE_BYTES
+
+
 @dataclass(frozen=True)
 class Machine:
     """A target of code generation.

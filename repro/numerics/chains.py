@@ -42,9 +42,11 @@ def _tiles(outer: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
 
 
 def _reduced_axis_first(array: Array, tile: tuple[slice, ...], rank: int, count: int) -> Array:
-    """The tile of one operand with the reduced axis in front; axes of extent 1 stay so, to broadcast later."""
+    """The tile of one operand with the reduced axis in front; axes along which it is the same have extent 1, to
+    broadcast later."""
     full = array.reshape((1,) * (rank - array.ndim) + array.shape)
-    box = tuple(slice(0, 1) if extent == 1 else part for part, extent in zip(tile, full.shape[:-1], strict=True))
+    kinds = zip(tile, full.shape[:-1], full.strides[:-1], strict=True)
+    box = tuple(slice(0, 1) if extent == 1 or stride == 0 else part for part, extent, stride in kinds)
     moved = np.moveaxis(full[box], -1, 0)
     return np.broadcast_to(moved, (count, *moved.shape[1:])) if moved.shape[0] != count else moved.copy()
 

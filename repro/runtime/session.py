@@ -12,6 +12,7 @@ from repro.errors import InternalError
 from repro.ir.program import Program
 from repro.ir.types import Array
 from repro.ir.work import program_operations
+from repro.machines.machine import whole_lines
 from repro.runtime.buffers import Buffers, aligned
 from repro.runtime.crew import Crew
 from repro.runtime.threads import Pool
@@ -49,7 +50,7 @@ class CpuExecutable:
             raise InternalError(f"{threads} threads")
         self.program, self.code, self.threads = program, code, threads
         self.buffers = Buffers(program)
-        stride = max(-(-code.scratch // 64) * 64, TAKEN_BYTES)
+        stride = max(whole_lines(code.scratch), TAKEN_BYTES)
         self._scratch = aligned(stride * threads)
         self._scratch.reshape(threads, -1)[:, :TAKEN_BYTES] = 0
         self._context = aligned(CONTEXT_BYTES)

@@ -45,7 +45,7 @@ def executable(
         compiled.compile_kernel(kernel.text, schedule, machine)
         for kernel, schedule in zip(program.kernels, schedules, strict=True)
     ]
-    code = cpu.load([*objects, compiled.compile_program(program, schedules, machine)])
+    code = cpu.Code([*objects, compiled.compile_program(program, schedules, machine)])
     told = cpu.features(machine) if features is None else features
     return CpuExecutable(program, code, threads, features=told)
 

@@ -10,10 +10,10 @@ from repro.ir.loops import Kernel
 from repro.ir.types import Array
 from repro.machines import SM_80
 from repro.numerics.host_mode import exact_arithmetic
-from repro.targets import interpreter
 from repro.targets.gpu import GpuKernel, emit
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import Window
+from tests.reference import reference
 from tests.targets.native import differences, same
 
 
@@ -39,9 +39,7 @@ def check_gpu(
 ) -> GpuKernel:
     """The interpreted PTX against the interpreter of the loop IR, bit for bit; gives the code that ran."""
     code = emit(kernel, SM_80) if code is None else code
-    wanted = [array.copy() for array in arrays]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted, scalars)
+    wanted = reference(kernel, arrays, scalars)
     found = run_gpu(kernel, code, arrays, scalars)
     for number, buffer in enumerate(kernel.buffers):
         ours, theirs = found[number], wanted[number]

@@ -19,9 +19,9 @@ from repro.ir.schedule import ContractionTile, Schedule
 from repro.ir.types import F32, F64, Array, DType
 from repro.machines import AARCH64, X86_64_V3, X86_64_V4, Machine
 from repro.numerics.host_mode import exact_arithmetic
-from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.tiling import shape_of
+from tests.reference import reference
 from tests.targets.native import HERE, differences, run_kernel, same
 from tests.targets.test_reduction_orders import chain_model, mixed
 
@@ -65,9 +65,7 @@ def check(kernel: Kernel, machine, chosen: Schedule | None = None, arrays: list[
     given = filled(kernel) if arrays is None else arrays
     chosen = schedule(kernel, machine) if chosen is None else chosen
     assert chosen.tile is not None, "the kernel is not run in tiles: the test would prove nothing"
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     for threads in (1, 2):
         found = run_kernel(kernel, given, machine, chosen, threads)
         for buffer, left, right in zip(kernel.buffers, found, wanted, strict=True):

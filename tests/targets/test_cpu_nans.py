@@ -15,12 +15,11 @@ from repro.ir.types import CANONICAL_NAN, F32
 from repro.machines import CPUS, Machine
 from repro.numerics import interpret
 from repro.numerics.elementary import FUNCTIONS
-from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.elementwise import canonical_nan_expr
-from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import nans
 from repro.targets.llvm.roads import roads
+from tests.reference import reference
 from tests.targets.native import HERE, run_kernel
 
 KERNEL = elementwise_kernel(lambda x: [canonical_nan_expr(x)], [F32], 64)
@@ -118,9 +117,7 @@ def test_nan_is_one_behind_functions(name: str, lanes: int, machine: Machine) ->
     x.view(np.uint32)[np.isnan(x)] |= random.integers(0, 1 << 32, int(np.isnan(x).sum()), np.uint32) & 0x803FFFFF
     kernel = elementwise_kernel(lambda x: [canonical_nan_expr((KNOWN | UNKNOWN)[name](x))], [F32], extent)
     given = [x, np.zeros(extent, np.float32)]
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     found = run_kernel(kernel, given, machine, Schedule(0, lanes * machine.lanes(32), extent))[1]
     np.testing.assert_array_equal(found.view(np.uint32), wanted[1].view(np.uint32))
     assert np.isnan(found).any()

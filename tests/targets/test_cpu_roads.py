@@ -20,11 +20,10 @@ from repro.machines import AARCH64, CPUS, X86_64_V3, X86_64_V4, Machine
 from repro.numerics import interpret
 from repro.numerics.elementary import FUNCTIONS, evaluate, quotients, tabled
 from repro.numerics.elementary.value import Value
-from repro.numerics.host_mode import exact_arithmetic
-from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.roads import entries, roads
 from tests.goldens.qemu import missing_tools
+from tests.reference import reference
 from tests.targets.native import HERE, run_kernel
 
 MACHINES = [
@@ -70,9 +69,7 @@ def undecided(name: str, table: int, x: Array) -> Array:
 
 def check(kernel: Kernel, given: list[Array], machine: Machine, schedule: Schedule | None = None) -> None:
     """The machine's code against the kernel's text, which knows the first road alone."""
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     for found, expected in zip(run_kernel(kernel, given, machine, schedule), wanted, strict=True):
         same = (found.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(found) & np.isnan(expected))
         assert same.all(), np.flatnonzero(~same)[:5]

@@ -19,8 +19,7 @@ from repro.ir.parse_program import parse_schedule
 from repro.ir.schedule import COLUMNS, GROUPS, PIXELS, Schedule
 from repro.ir.types import BOOL, F32
 from repro.machines import AARCH64, X86_64_V3, X86_64_V4, Machine
-from repro.numerics.host_mode import exact_arithmetic
-from repro.targets import interpreter
+from tests.reference import reference
 from tests.targets.native import HERE, differences, run_kernel, same
 from tests.targets.test_contraction_tiles import filled
 
@@ -153,9 +152,7 @@ def agrees(kernel: Kernel, machine: Machine, chosen: Schedule) -> None:
     for array in given:
         finite = array[: 5 * array.size // 6]
         np.nan_to_num(finite, copy=False, nan=0.5, posinf=2.0, neginf=-2.0)
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     assert np.isfinite(wanted[-1]).any()
     found = run_kernel(kernel, given, machine, chosen, 2)
     assert same(F32, found[-1], wanted[-1]), differences(F32, found[-1], wanted[-1])
@@ -275,9 +272,7 @@ def test_elements_by_remainders(machine: Machine, columns: int, count: int) -> N
     chosen = schedule(kernel, machine)
     assert chosen.vector_axis == 2
     given = filled(kernel)
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     made = run_kernel(kernel, given, machine, chosen, 2)[-1]
     assert same(F32, made, wanted[-1]), differences(F32, made, wanted[-1])
 
@@ -301,9 +296,7 @@ def test_remainders_beside_elements_as_they_lie(machine: Machine, columns: int, 
     found = phases(kernel, kernel.axes[2])
     assert found is not None and found.parts == (alone.stores[0].value,)
     given = filled(kernel)
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     written = kernel.stores[0].buffer
     made = run_kernel(kernel, given, machine, schedule(kernel, machine), 2)[written]
     assert same(F32, made, wanted[written]), differences(F32, made, wanted[written])
@@ -315,9 +308,7 @@ def test_vectors_of_one_element_of_each_remainder(machine: Machine, count: int) 
     """They are no vectors to put together."""
     kernel = put_together(2, 3, 3 * count + 1, count)
     chosen, given = Schedule(2, count, 3 * count + 1), filled(kernel)
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     assert same(F32, run_kernel(kernel, given, machine, chosen, 2)[-1], wanted[-1])
 
 

@@ -43,6 +43,7 @@ from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import program as programs
 from repro.targets.llvm import toolchain
 from repro.targets.llvm.kernel import work_items
+from tests.reference import reference
 from tests.targets.native import HERE, executable, run_kernel, single
 from tests.targets.test_contraction_tiles import matmul
 
@@ -339,8 +340,7 @@ def test_serial_kernels(machine, threads: int, tied: bool, width: int) -> None:
     assert work_items(kernel, chosen) == (1 if tied else 7)
     given = np.random.default_rng(1).standard_normal(900).astype(np.float32)
     arrays = [given, np.zeros(900, np.float32)]
-    wanted = [array.copy() for array in arrays]
-    interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, arrays)
     found = run_kernel(kernel, arrays, machine, chosen, threads)
     assert found[1].tobytes() == wanted[1].tobytes()
 
@@ -384,8 +384,7 @@ def test_scatter_adds_in_source_order(machine, threads: int) -> None:
     rng = np.random.default_rng(2)
     updates = (rng.standard_normal(sources * columns) * 1000).astype(np.float32)
     arrays = [rng.integers(-1, rows + 1, sources), updates, rng.standard_normal(rows * columns).astype(np.float32)]
-    wanted = [array.copy() for array in arrays]
-    interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, arrays)
     found = run_kernel(kernel, arrays, machine, Schedule(1, 8, 12), threads)
     assert found[2].tobytes() == wanted[2].tobytes()
 

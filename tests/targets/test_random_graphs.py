@@ -69,7 +69,7 @@ def check(case: Case, data: st.DataObject) -> None:
             chosen = [data.draw(schedules(kernel)) for kernel in program.kernels]
         pairs = zip(program.kernels, chosen, strict=True)
         objects = [compiled.compile_kernel(kernel.text, one, machine) for kernel, one in pairs]
-        code = cpu.load([*objects, compiled.compile_program(program, chosen, machine)])
+        code = cpu.Code([*objects, compiled.compile_program(program, chosen, machine)])
         note(f"{machine.name}: {[one.text for one in chosen]}")
         for threads in (1, 2, 5):
             runner = CpuExecutable(program, code, threads)

@@ -11,9 +11,8 @@ from repro.ir.parse_kernel import parse_kernel
 from repro.ir.types import F32, F64, I32, I64
 from repro.machines import CPUS
 from repro.numerics.elementary.value import literal
-from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.interpret import argument, run_scalars
-from repro.targets import interpreter
+from tests.reference import reference
 from tests.targets.native import run_kernel
 
 EXTENT = 75
@@ -29,9 +28,7 @@ def both(function, dtype, result, values):
     assert parse_kernel(kernel.text).text == kernel.text
     arrays = [values, np.zeros(values.size, result.storage)]
     found = [run_kernel(kernel, arrays, machine)[1] for machine in CPUS.values()]
-    interpreted = [array.copy() for array in arrays]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, interpreted)
+    interpreted = reference(kernel, arrays)
     leaf = argument(dtype, 0)
     found += [interpreted[1], run_scalars([function(leaf)], {leaf: values})[0]]
     assert len({array.tobytes() for array in found}) == 1

@@ -20,8 +20,8 @@ from repro.ir.types import BOOL, F32, F64, I32, I64, U8, Array, DType
 from repro.machines import CPUS, Machine
 from repro.numerics.host_mode import exact_arithmetic
 from repro.numerics.numpy_fma import fma_f32
-from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
+from tests.reference import reference
 from tests.targets.native import HERE, differences, run_kernel, same
 
 EVERY = pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
@@ -342,9 +342,7 @@ def test_a_reduction_inside_a_reduction(machine, lanes: int) -> None:
 def check(kernel: Kernel, inputs: list[Array], machine, width: int, axis: int = 0) -> None:
     """Native against the interpreter of the loop IR."""
     outputs = [np.zeros(b.elements, b.dtype.storage) for b in kernel.buffers[len(inputs) :]]
-    wanted = [array.copy() for array in [*inputs, *outputs]]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, [*inputs, *outputs])
     for block in (kernel.axes[axis].extent, 6):
         found = run_kernel(kernel, [*inputs, *outputs], machine, Schedule(axis, width, block), threads=2)
         for buffer, left, right in zip(kernel.buffers, found, wanted, strict=True):

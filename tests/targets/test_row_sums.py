@@ -16,11 +16,10 @@ from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.types import BOOL, F32, U32, Array
 from repro.machines import CPUS, Machine
 from repro.numerics.elementary import FUNCTIONS
-from repro.numerics.host_mode import exact_arithmetic
 from repro.ops.elementwise import canonical_nan_expr
-from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm.row_sums import Needs, needs, quotients
+from tests.reference import reference
 from tests.targets.native import HERE, run_kernel, same
 
 MACHINES = pytest.mark.parametrize("machine", HERE, ids=lambda machine: machine.name)
@@ -202,9 +201,7 @@ def test_nan_is_one_whatever_the_sum_is(machine: Machine, name: str, logarithm: 
     x[4, 1::2], x[4, ::2] = np.inf, -np.inf
     kernel = shares(SHARES[name], shape, logarithm, shift)
     buffers = [x.reshape(-1), np.zeros(shape[0] * shape[1], np.float32)]
-    wanted = [array.copy() for array in buffers]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, buffers)
     found = run_kernel(kernel, buffers, machine)[1]
     assert np.array_equal(found.view(np.uint32), wanted[1].view(np.uint32))
     assert np.isnan(found).any()
@@ -228,9 +225,7 @@ def special(random: np.random.Generator, shape: tuple[int, int]) -> Array:
 
 def check(kernel: Kernel, x: Array, machine: Machine) -> None:
     buffers = [x.reshape(-1), *(np.zeros(each.elements, np.float32) for each in kernel.buffers[1:])]
-    wanted = [array.copy() for array in buffers]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, buffers)
     found = run_kernel(kernel, buffers, machine)
     for left, right in zip(found[1:], wanted[1:], strict=True):
         assert same(F32, left, right)

@@ -16,11 +16,10 @@ from repro.ir.types import F32
 from repro.machines import CPUS, Machine
 from repro.machines.machine import LINE_BYTES
 from repro.numerics.elementary import FUNCTIONS
-from repro.numerics.host_mode import exact_arithmetic
-from repro.targets import interpreter
 from repro.targets.llvm import kernel as kernels
 from repro.targets.llvm import reductions
 from repro.targets.llvm.body import Body
+from tests.reference import reference
 from tests.targets.native import HERE, run_kernel, same
 
 EVERY = pytest.mark.parametrize("machine", CPUS.values(), ids=lambda m: m.name)
@@ -51,9 +50,7 @@ def sums_of_runs(outer: int, middle: int, run: int) -> Kernel:
 def check(kernel: Kernel, machine: Machine, threads: int) -> None:
     random = np.random.default_rng(3)
     given = [random.standard_normal(buffer.elements).astype(np.float32) for buffer in kernel.buffers]
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(kernel, wanted)
+    wanted = reference(kernel, given)
     found = run_kernel(kernel, given, machine, threads=threads)
     assert all(same(F32, left, right) for left, right in zip(found, wanted, strict=True))
 
@@ -199,9 +196,7 @@ def test_rows_reduced_while_others_are_computed(
     x[:, 1::3, 9], x[:, 2::3, :] = np.inf, -0.0
     x[0, 0] = np.float32(2.0**-149)
     given = [x.reshape(-1), np.zeros(x.size, np.float32)]
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(made, wanted)
+    wanted = reference(made, given)
     for threads in (1, 2, 3, 16):
         found = run_kernel(made, given, machine, threads=threads)
         assert same(F32, found[1], wanted[1])
@@ -273,8 +268,6 @@ def test_terms_that_are_kept_until_their_elements_are_computed(
     x = random.standard_normal(shape).astype(np.float32) * np.float32(9)
     x[::3, 5], x[1::4, 7], x[2::5, -1] = -np.inf, np.nan, np.inf
     given = [x.reshape(-1), np.zeros(x.size, np.float32)]
-    wanted = [array.copy() for array in given]
-    with exact_arithmetic():
-        interpreter.run_kernel(made, wanted)
+    wanted = reference(made, given)
     for threads in (1, 2, 16):
         assert same(F32, run_kernel(made, given, machine, threads=threads)[1], wanted[1])

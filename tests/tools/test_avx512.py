@@ -41,7 +41,7 @@ def job() -> Job:
     runner.close()
     objects = (cpu.compile_kernel(kernel, chosen, machine), cpu.compile_program(program, [chosen], machine))
     before = dict(enumerate(map(_bytes, given)))
-    return Job("", objects, program, cpu.load(objects).scratch, before, after)
+    return Job("", objects, program, cpu.Code(objects).scratch, before, after)
 
 
 def _bytes(array: Array | None) -> bytes:

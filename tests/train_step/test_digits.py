@@ -49,7 +49,7 @@ class Compiled:
         schedules = [schedule(kernel, machine) for kernel in program.kernels]
         objects = [cpu.compile_kernel(*pair, machine) for pair in zip(program.kernels, schedules, strict=True)]
         objects.append(cpu.compile_program(program, schedules, machine))
-        return cls(step, program, cpu.load(objects))
+        return cls(step, program, cpu.Code(objects))
 
     def run(self, data: Sequence[list[Array]], threads: int) -> list[list[bytes]]:
         """The outputs and the next state of each step."""

@@ -53,7 +53,7 @@ def _job(test: str, stored: Stored, entry: Entry, run: GoldenRun, machine: Machi
             if buffer.position in compiled.program.written:
                 after[number] = _stored(state[weight.name], weight.type)
     objects = (*compiled.kernel_objects, compiled.program_object)
-    return Job(test, objects, compiled.program, cpu.load(objects).scratch, before, after)
+    return Job(test, objects, compiled.program, cpu.Code(objects).scratch, before, after)
 
 
 def _stored(array: Array, kind: str) -> bytes:

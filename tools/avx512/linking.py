@@ -8,16 +8,16 @@ from pathlib import Path
 
 from repro.ir.program import TEMPORARY, Buffer
 from repro.ir.types import BF16, DType
+from repro.machines.machine import LINE_BYTES
 from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SYMBOL
 from repro.targets.llvm.pieces import TAKEN_BYTES
 from tools.avx512.recording import Job
 
 HOST = Path(__file__).with_name("host.c")
-LINE = 64
-ASSEMBLY = """
+ASSEMBLY = f"""
     .section .rodata
     .globl bytes
-    .balign 64
+    .balign {LINE_BYTES}
 bytes: .incbin "bytes"
     .section .note.GNU-stack, "", @progbits
 """
@@ -64,7 +64,7 @@ def _header(jobs: Sequence[Job], programs: Sequence[str]) -> tuple[str, bytes]:
     def place(given: bytes | None) -> int:
         if given is None:
             return -1
-        data.extend(bytes(-len(data) % LINE))
+        data.extend(bytes(-len(data) % LINE_BYTES))
         data.extend(given)
         return len(data) - len(given)
 

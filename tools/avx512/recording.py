@@ -83,9 +83,8 @@ class Recorder:
     def installed(self) -> Generator[None]:
         """While inside, executables of the machine's code are twins that run on the other machine."""
         recorder, machine, instead = self, self.machine, self.instead
-        compile_kernel, compile_program, load, runs_here = (
-            cpu.compile_kernel, cpu.compile_program, cpu.load, host.runs_here,
-        )  # fmt: skip
+        compile_kernel, compile_program, runs_here = cpu.compile_kernel, cpu.compile_program, host.runs_here
+        link = cpu.Code
 
         def kernel_object(kernel: Kernel | str, chosen: Schedule, of: Machine) -> bytes:
             return self._remember(compile_kernel(kernel, chosen, of), of)
@@ -97,17 +96,17 @@ class Recorder:
 
         def loaded(objects: Sequence[bytes]) -> Any:
             foreign = self._foreign.get(hashlib.sha256(objects[-1]).digest())
-            return tuple(objects) if foreign is machine else load(objects)
+            return tuple(objects) if foreign is machine else link(objects)
 
         class Twin(CpuExecutable):
             def __init__(self, program: Program, code: Any, threads: int, *rest: Any, **named: Any) -> None:
                 self.objects, self.given = code, dict[int, bytes]()
                 if isinstance(code, tuple):
-                    self.scratch = load(code).scratch
+                    self.scratch = link(code).scratch
                     schedules = [schedule(kernel, instead) for kernel in program.kernels]
                     pairs = zip(program.kernels, schedules, strict=True)
                     objects = [compile_kernel(kernel, chosen, instead) for kernel, chosen in pairs]
-                    code = load([*objects, compile_program(program, schedules, instead)])
+                    code = link([*objects, compile_program(program, schedules, instead)])
                 super().__init__(program, code, threads, *rest, **named)
 
             def bind_parameter(self, position: int, value: Array) -> None:
@@ -130,7 +129,7 @@ class Recorder:
         with ExitStack() as stack:
             for name, value in (("compile_kernel", kernel_object), ("compile_program", program_object)):
                 stack.enter_context(mock.patch.object(cpu, name, value))
-            stack.enter_context(mock.patch.object(cpu, "load", loaded))
+            stack.enter_context(mock.patch.object(cpu, "Code", loaded))
             stack.enter_context(mock.patch.object(cpu, "runs_here", claimed))
             stack.enter_context(mock.patch("repro.runtime.session.CpuExecutable", Twin))
             yield

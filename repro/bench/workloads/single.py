@@ -153,6 +153,7 @@ ROWS = (
         "argmax", f"last axis of {_ROWS}", {"x": _ROWS}, simple("ArgMax", axis=-1, keepdims=0), lambda x: x.argmax(-1),
     ),
     *(_sum(axes) for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2))),
+    _sum((0,), (21, 65536), "/21x65536"),
     _sum((0, 2, 3), (16, 64, 28, 28), "/28x28"),
     _sum((0, 2, 3), (32, 512, 7, 7), "/7x7"),
 )  # fmt: skip

@@ -30,7 +30,7 @@ def compile_program(program: Program, schedules: Sequence[Schedule], machine: Ma
 
 class Code:
     """A program's object and those of its kernels, linked in this process; `scratch` is what it says that each thread
-    needs, in bytes."""
+    needs, in bytes. Only objects that we built may come here."""
 
     def __init__(self, objects: Sequence[bytes]) -> None:
         self._loaded = toolchain.Loaded(objects, SYMBOL, SCRATCH_SYMBOL)
@@ -39,11 +39,6 @@ class Code:
         self.scratch = ctypes.c_int64.from_address(scratch).value
         self.enter = prototype(self.address)
         """enter(context, thread, threads): releases the interpreter's lock while it runs."""
-
-
-def load(objects: Sequence[bytes]) -> Code:
-    """A program's object and those of its kernels, linked in this process. Only objects that we built may come here."""
-    return Code(objects)
 
 
 class CrewFunction:

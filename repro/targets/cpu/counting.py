@@ -52,7 +52,7 @@ class Counted:
         for each in variants:
             schedules = [parse_schedule(text) for text in each.schedules]
             counting = code.compile_program(program, schedules, machine, profile=True)
-            self._codes.append(code.load((*each.kernel_objects, counting)))
+            self._codes.append(code.Code((*each.kernel_objects, counting)))
             work = max(work, program_instructions(program, schedules))
         largest = max(self._codes, key=lambda each: each.scratch)
         self._executable = CpuExecutable(program, largest, threads, self._times, work, host.features(machine))

@@ -48,7 +48,7 @@ def compile_program(program: Program, schedules: Sequence[str], machine: Machine
 def load(compiled: CompiledProgram, parameters: Sequence[Array], threads: int) -> CpuExecutable:
     """A compiled program in this process."""
     try:
-        loaded = code.load((*compiled.kernel_objects, compiled.program_object))
+        loaded = code.Code((*compiled.kernel_objects, compiled.program_object))
     except LinkError as error:
         raise ReproError(
             f"the artifact's code for {compiled.target.name} cannot be loaded",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from repro.ir.loops import Kernel
 from repro.ir.types import I64, DType
+from repro.machines.machine import whole_lines
 from repro.targets.llvm import quads, scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.scope import Scope
@@ -59,7 +60,7 @@ class Block:
         starts, offset = list[str](), 0
         for area in self.shape.areas:
             starts.append(self.f.let(f"getelementptr inbounds i8, ptr %scratch, i64 {offset}", I64).text)
-            offset += -(-area * self.dtype.bytes // 64) * 64
+            offset += whole_lines(area * self.dtype.bytes)
         return starts
 
     def address(self, area: str, offset: Val) -> str:

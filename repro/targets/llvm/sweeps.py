@@ -15,7 +15,7 @@ from repro.ir.expressions import Axis, Lanes, Load, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.ir.types import F32, I64
-from repro.machines.machine import LINE_BYTES
+from repro.machines.machine import LINE_BYTES, whole_lines
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.reductions import Reduction
@@ -25,7 +25,7 @@ from repro.targets.llvm.text import Val, element, integer, vector
 PRIVATE_BYTES = 128 << 10
 """For the lanes of the columns that are swept together: they stay in the second-level cache."""
 AT_ONCE = 16
-"""Rows of a column that are added at a time where that is a whole leaf."""
+"""Rows of a column that are added at a time where a leaf has few of each lane."""
 SHORT = 4
 """Columns of f32 that are aligned in every buffer (16 bytes, `kernel.module`): the vectors at the ends of runs whose
 rows do not begin with a line have so many."""
@@ -47,7 +47,7 @@ class Layout:
 
     def pitch(self, reduce: Reduce) -> int:
         """Bytes from a private row to the next: a line more than it holds, so that rows do not share a cache set."""
-        return -(-self.columns * reduce.dtype.bytes // LINE_BYTES) * LINE_BYTES + LINE_BYTES
+        return whole_lines(self.columns * reduce.dtype.bytes) + LINE_BYTES
 
 
 def first_line(body: Body, layout: Layout, axis: Axis) -> Val | None:
@@ -219,54 +219,61 @@ class _Leaf:
     def emit(self, start: Val, count: int, take: Take) -> None:
         """A leaf of `count` rows from `start` on."""
         each, rest = divmod(count, self.lanes)
-        if count <= AT_ONCE:
-            self.once(start, count, take)
-        elif rest == 0 and each <= self.sweep.rows:
-            held = min(self.lanes, _power_of_two(-(-self.lanes * each // AT_ONCE)))
-            self.few(start, each, held)
-            self.fold(0, held, take)
+        if each + (rest > 0) <= self.sweep.rows:
+            self.few(start, each, rest, take)
         else:
             self.many(start, each, rest)
-            self.fold(0, min(self.lanes, count), take)
+            self.fold(0, self.lanes, take)
 
-    def once(self, start: Val, count: int, take: Take) -> None:
-        """Each lane is one row at most: all are read together."""
-        rows = [self.f.add(start, integer(row)) for row in range(count)]
-        self.visit([[row] for row in rows], take)
+    def few(self, start: Val, each: int, rest: int, take: Take) -> None:
+        """So many rows of each lane, and one more of the first ones. Lanes that are as far apart as the number held
+        fold as they are read; of one that is held nothing is."""
+        f, lanes = self.f, self.lanes
+        held = min(lanes, _power_of_two(-(-(lanes * each + rest) // AT_ONCE)))
+        longer, left = divmod(rest, held)
 
-    def few(self, start: Val, each: int, held: int) -> None:
-        """Lanes that are as far apart as the number held fold as they are read."""
+        def groups(first: int, last: int, more: int) -> None:
+            """Those of some held lanes, in which so many lanes have a row more."""
 
-        def group(lane: Val, _: list[Val]) -> tuple[()]:
-            first = self.f.add(start, lane)
-            rows = [
-                [self.f.add(first, integer(at + self.lanes * row)) for row in range(each)]
-                for at in range(0, self.lanes, held)
-            ]
-            self.visit(rows, lambda at, sums: self.put(lane, at, sums))
-            return ()
-
-        self.f.loop(integer(0), integer(held), 1, (), group)
-
-    def many(self, start: Val, each: int, rest: int) -> None:
-        """Some rows of each lane at a time, then the rows of a last, shorter turn."""
-        first = each % self.sweep.rows or min(each, self.sweep.rows)
-        if first:
-            self.turn(start, first, self.lanes, True)
-        if each > first:
-            begin, end = (self.f.add(start, integer(self.lanes * row)) for row in (first, each))
-            step = self.lanes * self.sweep.rows
-
-            def later(at: Val, _: list[Val]) -> tuple[()]:
-                self.turn(at, self.sweep.rows, self.lanes, False)
+            def group(lane: Val, _: list[Val]) -> tuple[()]:
+                begin = f.add(start, lane)
+                rows = [
+                    [f.add(begin, integer(at + lanes * row)) for row in range(each + (number < more))]
+                    for number, at in enumerate(range(0, lanes, held))
+                ]
+                self.visit(rows, take if held == 1 else lambda at, sums: self.put(lane, at, sums))
                 return ()
 
-            self.f.loop(begin, end, step, (), later)
-        if rest:
-            self.turn(self.f.add(start, integer(self.lanes * each)), 1, rest, each == 0)
+            f.loop(integer(first), integer(last), 1, (), group)
 
-    def turn(self, start: Val, rows: int, lanes: int, first: bool) -> None:
-        """So many rows of each lane, from `start` on: as its first, or onto its running sum."""
+        if left:
+            groups(0, left, longer + 1)
+        groups(left, held, longer)
+        if held > 1:
+            self.fold(0, held, take)
+
+    def many(self, start: Val, each: int, rest: int) -> None:
+        """Some rows of each lane at a time. The first and the last turn share what is left of whole ones; the last has
+        one more of the lanes that are longer."""
+        f, lanes, most = self.f, self.lanes, self.sweep.rows
+        longest = each + (rest > 0)
+        whole = -(-longest // most) - 2
+        first = (longest - whole * most) // 2
+        self.turn(start, first, 0, lanes, True)
+        begin, last = (f.add(start, integer(lanes * row)) for row in (first, first + whole * most))
+
+        def later(at: Val, _: list[Val]) -> tuple[()]:
+            self.turn(at, most, 0, lanes, False)
+            return ()
+
+        f.loop(begin, last, lanes * most, (), later)
+        left = each - first - whole * most
+        self.turn(last, left + 1, 0, rest, False)
+        self.turn(last, left, rest, lanes, False)
+
+    def turn(self, start: Val, rows: int, begin: int, end: int, first: bool) -> None:
+        """So many rows, from `start` on, of each lane from `begin` to before `end`: as its first, or onto its running
+        sum."""
 
         def one(lane: Val, _: list[Val]) -> tuple[()]:
             begin = self.f.add(start, lane)
@@ -274,7 +281,8 @@ class _Leaf:
             self.visit([places], lambda at, sums: self.put(lane, at, sums), None if first else lane)
             return ()
 
-        self.f.loop(integer(0), integer(lanes), 1, (), one)
+        if rows and begin < end:
+            self.f.loop(integer(begin), integer(end), 1, (), one)
 
     # values ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -286,7 +294,7 @@ class _Leaf:
             sums: list[Val] = []
             for reduce, of_lanes in zip(self.group, scopes, strict=True):
                 before = None if running is None else self.sweep.read(reduce, running, at)
-                parts = [self.ascending(reduce, rows, at, before) for rows in of_lanes]
+                parts = [self.ascending(reduce, rows, at, before) if rows else None for rows in of_lanes]
                 sums.append(self.halves(reduce, parts, at))
             take(at, sums)
 
@@ -307,10 +315,10 @@ class _Leaf:
         assert total is not None, "a lane without rows"
         return total
 
-    def halves(self, reduce: Reduce, parts: list[Val], at: Val) -> Val:
+    def halves(self, reduce: Reduce, parts: Sequence[Val | None], at: Val) -> Val:
         """Lane j with j + half, down to one; an absent lane changes nothing."""
         own = Reduction(self.sweep.body, reduce, self.sweep.lanes(self.sweep.scope, at, []))
-        present: list[Val | None] = [*parts, *[None] * (_power_of_two(len(parts)) - len(parts))]
+        present = [*parts, *[None] * (_power_of_two(len(parts)) - len(parts))]
         while len(present) > 1:
             half = len(present) // 2
             pairs = zip(present[:half], present[half:], strict=True)

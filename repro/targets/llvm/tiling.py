@@ -16,7 +16,7 @@ from repro.ir.contraction import Contraction, find
 from repro.ir.expressions import Load
 from repro.ir.loops import Kernel
 from repro.ir.schedule import GROUPS, PIXELS, ContractionTile, Schedule
-from repro.machines.machine import BUSY
+from repro.machines.machine import BUSY, whole_lines
 
 ROW_PADDING = 16
 """Elements between packed rows, so that rows a power of two apart do not share a cache set."""
@@ -253,8 +253,7 @@ class Shape:
 
     @property
     def scratch_bytes(self) -> int:
-        size = self.contraction.reduce.dtype.bytes
-        return sum(-(-area * size // 64) * 64 for area in self.areas)
+        return sum(whole_lines(area * self.contraction.reduce.dtype.bytes) for area in self.areas)
 
 
 @dataclass(frozen=True)
