@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -28,7 +28,7 @@ from repro.ir.program import OUTPUT, TEMPORARY, Call, Program, RowBlocks, Step, 
 Place = tuple[int, int]
 """Of a call: the number of its step, and which call of that step it is."""
 LONGEST = 4096
-"""Indices of an axis along which parts are looked for: each is asked."""
+"""Indices of an axis along which parts are looked for: in the worst case each is asked."""
 
 
 def parts(program: Program) -> Program:
@@ -126,10 +126,10 @@ def _cut(copy: Called) -> list[tuple[Store, Load]]:
         return []
     fresh = 1 + max(each.number for each in topological(copy.roots) if isinstance(each, Axis))
     found: list[tuple[Store, Load]] = []
-    for _, run in groupby(range(axis.extent), lambda at: _sources(_at(copy.roots, axis, ix.number(at)))):
-        indices = list(run)
-        inside = ix.axis(fresh, len(indices))
-        offset, value = _at(copy.roots, axis, ix.add(inside, ix.number(indices[0])))
+    for _, group in groupby(_runs(copy.roots, axis, ix.axis(fresh, axis.extent), 0), lambda run: run[2]):
+        runs = list(group)
+        inside = ix.axis(fresh, sum(count for _, count, _ in runs))
+        offset, value = _at(copy.roots, axis, ix.add(inside, ix.number(runs[0][0])))
         loads = [expr for expr in topological([value]) if isinstance(expr, Load)]
         if len(loads) != 1 or loads[0].when is not None or _free_beside(value, loads[0]):
             return []
@@ -137,15 +137,24 @@ def _cut(copy: Called) -> list[tuple[Store, Load]]:
     return found
 
 
+def _runs(roots: Sequence[Expr], axis: Axis, inside: Axis, first: int) -> Iterator[tuple[int, int, frozenset[int]]]:
+    """Runs of indices of an axis, as many as `inside` has from the first on: each run's first, how many they are, and
+    the buffers that are read there. All of a run's loads are there or none; runs are halved until that is so."""
+    made = _at(roots, axis, ix.add(inside, ix.number(first)))
+    loads = [expr for expr in topological(made) if isinstance(expr, Load)]
+    if inside.extent == 1 or all(each.when is None for each in loads):
+        yield first, inside.extent, frozenset(each.buffer for each in loads)
+        return
+    half = inside.extent // 2
+    for start, count in ((first, half), (first + half, inside.extent - half)):
+        yield from _runs(roots, axis, ix.axis(inside.number, count), start)
+
+
 def _at(roots: Sequence[Expr], axis: Axis, index: Expr) -> list[Expr]:
     """The expressions at some indices of an axis; a load that is never there is its 0."""
     made = settled(roots, {axis: index})
     absent = [expr for expr in topological(made) if isinstance(expr, Load) and expr.when is FALSE]
     return rewritten(made, {each: const(each.dtype, 0) for each in absent})
-
-
-def _sources(roots: Sequence[Expr]) -> frozenset[int]:
-    return frozenset(expr.buffer for expr in topological(roots) if isinstance(expr, Load))
 
 
 def _free_beside(value: Expr, source: Load) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from passes import pipeline
 from passes.earlier import earlier
 from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
+from repro.ir import index as ix
+from repro.ir.expressions import Axis, Expr, load
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.program import Call, Program, RowBlocks, walk
 from repro.ir.types import F32, TensorType
@@ -150,3 +152,29 @@ def test_the_cpu_targets_run_it(machine: Machine) -> None:
     shaped = registry.runner(machine.name).code.shape(program)
     assert len(calls(shaped)) == len(calls(program)) - 1
     assert all(isinstance(step, Call | RowBlocks) for step in shaped.steps)
+
+
+@pytest.mark.parametrize("extent", [1, 7, 96, 1152])
+def test_runs_of_indices_are_found_without_asking_for_each(extent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where conditions are of ranges; where they are not, single indices are runs."""
+    i = ix.axis(0, extent)
+    first, second = extent // 3, extent // 2
+    ranges = [ix.compare("lt", i, first), ix.both(ix.compare("ge", i, first), ix.compare("lt", i, second))]
+    loads = [load(F32, n, i, each) for n, each in enumerate([*ranges, ix.compare("ge", i, second)])]
+    odd = load(F32, 3, i, ix.compare("eq", ix.mod(i, 2), 1))
+    wanted = [frozenset({0 if at < first else 1 if at < second else 2}) for at in range(extent)]
+    asked = list[Expr]()
+    at = pass_under_test._at
+
+    def counted(roots: Sequence[Expr], axis: Axis, index: Expr) -> list[Expr]:
+        asked.append(index)
+        return at(roots, axis, index)
+
+    monkeypatch.setattr(pass_under_test, "_at", counted)
+    runs = [*pass_under_test._runs(loads, i, ix.axis(1, extent), 0)]
+    assert [start for start, _, _ in runs] == [sum(count for _, count, _ in runs[:n]) for n in range(len(runs))]
+    assert [sources for _, count, sources in runs for _ in range(count)] == wanted
+    assert len(asked) <= 8 * extent.bit_length()
+    each = [*pass_under_test._runs([*loads, odd], i, ix.axis(1, extent), 0)]
+    found = [sources for _, count, sources in each for _ in range(count)]
+    assert found == [wanted[at] | ({3} if at % 2 else set()) for at in range(extent)]
