@@ -15,6 +15,7 @@ from repro.artifact.checks import Check, Status
 from repro.artifact.reading import open_artifact
 from repro.targets import registry
 from repro.targets.gpu.interpreter import arithmetic
+from tests.goldens import simulated
 from tests.targets.test_gpu_instructions import WORKED_OUT
 
 CASES = bless.cases()
@@ -22,7 +23,7 @@ RUNNERS = ("gpu/interpreter",)
 OPCODE = re.compile(r"^\t(?:@!?%p\d+ )?([a-z][\w.]*) ", re.MULTILINE)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=simulated.CASES)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> repro.LoadedArtifact:
     """A golden case with code for each of the targets; it may come from the session's cache, which `verify` has not."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -11,7 +11,7 @@ from golden import bless
 from repro.artifact import tensors
 from repro.artifact.checks import Status
 from repro.artifact.reading import open_artifact
-from tests.goldens import qemu
+from tests.goldens import qemu, simulated
 
 CHIPS = ("tpu-sim/v5e", "tpu-sim/v6e")
 CASES = bless.cases()
@@ -24,7 +24,7 @@ def build(name: str, out: Path) -> repro.LoadedArtifact:
     return repro.build(bless.HERE / case["model"], out, targets=CHIPS, bind=bind, inputs=inputs, **training)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", simulated.CASES)
 def test_its_routines_give_the_golden_bits(name: str, tmp_path: Path) -> None:
     """Golden runs are the host CPU's; every entry is run from the code that the artifact carries."""
     artifact = build(name, tmp_path / "out")
