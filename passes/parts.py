@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from passes.calls import Called, call_of, called
@@ -28,7 +28,7 @@ from repro.ir.program import OUTPUT, TEMPORARY, Call, Program, RowBlocks, Step, 
 Place = tuple[int, int]
 """Of a call: the number of its step, and which call of that step it is."""
 LONGEST = 4096
-"""Indices of an axis along which parts are looked for: in the worst case each is asked."""
+"""Indices of an axis along which parts are looked for: at worst each is asked, and each half of a half."""
 
 
 def parts(program: Program) -> Program:
@@ -126,10 +126,10 @@ def _cut(copy: Called) -> list[tuple[Store, Load]]:
         return []
     fresh = 1 + max(each.number for each in topological(copy.roots) if isinstance(each, Axis))
     found: list[tuple[Store, Load]] = []
-    for _, group in groupby(_runs(copy.roots, axis, ix.axis(fresh, axis.extent), 0), lambda run: run[2]):
+    for _, group in groupby(_runs(copy.roots, axis, ix.axis(fresh, axis.extent), 0), lambda run: run.buffers):
         runs = list(group)
-        inside = ix.axis(fresh, sum(count for _, count, _ in runs))
-        offset, value = _at(copy.roots, axis, ix.add(inside, ix.number(runs[0][0])))
+        inside = ix.axis(fresh, sum(run.count for run in runs))
+        offset, value = _at(copy.roots, axis, ix.add(inside, ix.number(runs[0].first)))
         loads = [expr for expr in topological([value]) if isinstance(expr, Load)]
         if len(loads) != 1 or loads[0].when is not None or _free_beside(value, loads[0]):
             return []
@@ -137,13 +137,23 @@ def _cut(copy: Called) -> list[tuple[Store, Load]]:
     return found
 
 
-def _runs(roots: Sequence[Expr], axis: Axis, inside: Axis, first: int) -> Iterator[tuple[int, int, frozenset[int]]]:
-    """Runs of indices of an axis, as many as `inside` has from the first on: each run's first, how many they are, and
-    the buffers that are read there. All of a run's loads are there or none; runs are halved until that is so."""
+@dataclass(frozen=True)
+class _Run:
+    """Indices along an axis, and the buffers that are read there."""
+
+    first: int
+    count: int
+    buffers: frozenset[int]
+
+
+def _runs(roots: Sequence[Expr], axis: Axis, inside: Axis, first: int) -> Iterator[_Run]:
+    """Runs of indices of an axis, as many as `inside` has from the first on. They are halved until all of a run reads
+    the same buffer without a condition."""
     made = _at(roots, axis, ix.add(inside, ix.number(first)))
     loads = [expr for expr in topological(made) if isinstance(expr, Load)]
-    if inside.extent == 1 or all(each.when is None for each in loads):
-        yield first, inside.extent, frozenset(each.buffer for each in loads)
+    buffers = frozenset(each.buffer for each in loads)
+    if inside.extent == 1 or (len(buffers) <= 1 and all(each.when is None for each in loads)):
+        yield _Run(first, inside.extent, buffers)
         return
     half = inside.extent // 2
     for start, count in ((first, half), (first + half, inside.extent - half)):

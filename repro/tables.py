@@ -61,3 +61,8 @@ def size(count: int) -> str:
         return f"{count:,} B"
     power = min((len(str(count)) - 1) // 3, 4)
     return f"{count / 1000**power:.1f} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
+
+
+def with_interval(value: float, low: float, high: float) -> str:
+    """A ratio with its interval."""
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"

@@ -1,6 +1,7 @@
 """What the interpreter of the loop IR makes of a kernel, which its code of any target is compared with.
 
-It is made once for all schedules, machines and threads that a test is asked for one after another.
+Made once for the schedules, machines and thread counts that tests compare in turn: a test that changes the interpreter
+or the arithmetic has to ask these themselves.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def reference(kernel: Kernel, arrays: Sequence[Array], scalars: Sequence[int] = 
     """The buffers after the kernel ran once on copies of those given (flat storage arrays)."""
     which = hashlib.sha256(f"{kernel.text} {[*scalars]}".encode())
     for array in arrays:
+        which.update(f"{array.dtype.str} {array.shape}".encode())
         which.update(array.tobytes())
     found = _made.pop(which.digest(), None) or _run(kernel, arrays, scalars)
     _made[which.digest()] = found

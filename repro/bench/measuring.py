@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from repro.bench.sides import OTHER, SIDES, Job, Run, Side, UnavailableError
+from repro.tables import with_interval
 
 SAMPLE_SECONDS = 0.05
 """A sample is as many runs as take about this long, so that a clock's and a caller's cost vanish in it."""
@@ -58,7 +59,7 @@ class Ratio:
     @property
     def text(self) -> str:
         """With its interval, as tables have it."""
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return with_interval(self.value, self.low, self.high)
 
 
 @dataclass

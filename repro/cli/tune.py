@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from repro import driver_tune, tables
-from repro.bench.measuring import Ratio
 from repro.cli import Commands, shown
 from repro.cli.arguments import model_options, model_words, new_file, seconds, threads
 from repro.driver_tune import Found
@@ -72,8 +71,8 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
         ratio = f"{outcome.default_work / outcome.work:.2f}"
         yield "all kernels", _ms(outcome.default_work), _ms(outcome.work), ratio, "", ""
     low, high = outcome.interval
-    whole = Ratio(outcome.default_seconds / outcome.seconds, 1 / high, 1 / low)
-    yield "the whole run", _ms(outcome.default_seconds), _ms(outcome.seconds), whole.text, "", ""
+    ratio = tables.with_interval(outcome.default_seconds / outcome.seconds, 1 / high, 1 / low)
+    yield "the whole run", _ms(outcome.default_seconds), _ms(outcome.seconds), ratio, "", ""
 
 
 def _ms(seconds: float) -> str:

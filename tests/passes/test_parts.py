@@ -171,10 +171,13 @@ def test_runs_of_indices_are_found_without_asking_for_each(extent: int, monkeypa
         return at(roots, axis, index)
 
     monkeypatch.setattr(pass_under_test, "_at", counted)
-    runs = [*pass_under_test._runs(loads, i, ix.axis(1, extent), 0)]
-    assert [start for start, _, _ in runs] == [sum(count for _, count, _ in runs[:n]) for n in range(len(runs))]
-    assert [sources for _, count, sources in runs for _ in range(count)] == wanted
+
+    def found(roots: Sequence[Expr]) -> list[frozenset[int]]:
+        """The buffers of each index, from runs that follow each other."""
+        runs = [*pass_under_test._runs(roots, i, ix.axis(1, extent), 0)]
+        assert [run.first for run in runs] == [sum(run.count for run in runs[:n]) for n in range(len(runs))]
+        return [run.buffers for run in runs for _ in range(run.count)]
+
+    assert found(loads) == wanted
     assert len(asked) <= 8 * extent.bit_length()
-    each = [*pass_under_test._runs([*loads, odd], i, ix.axis(1, extent), 0)]
-    found = [sources for _, count, sources in each for _ in range(count)]
-    assert found == [wanted[at] | ({3} if at % 2 else set()) for at in range(extent)]
+    assert found([*loads, odd]) == [wanted[at] | ({3} if at % 2 else set()) for at in range(extent)]

@@ -53,6 +53,13 @@ def test_sums_of_columns(machine, terms: int) -> None:
 
 
 @MACHINES
+@pytest.mark.parametrize(("terms", "rows"), [(63, 1), (100, 2), (545, 3), (545, 16), (4096, 16), (4136, 1), (4096, 3)])
+def test_any_number_of_rows_at_a_time(machine, terms: int, rows: int) -> None:
+    kernel = column_sums(terms, 96)
+    check(kernel, machine, replace(schedule(kernel, machine), sweep=rows), 1)
+
+
+@MACHINES
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_items_side_by_side_are_swept_together(machine, threads: int) -> None:
     """Items of two iterations of an outer axis, in shares that begin and end inside of one; more columns than are swept

@@ -218,22 +218,22 @@ class _Leaf:
 
     def emit(self, start: Val, count: int, take: Take) -> None:
         """A leaf of `count` rows from `start` on."""
-        each, rest = divmod(count, self.lanes)
-        if each + (rest > 0) <= self.sweep.rows:
-            self.few(start, each, rest, take)
+        if -(-count // self.lanes) <= self.sweep.rows:
+            self.few(start, count, take)
         else:
-            self.many(start, each, rest)
+            self.many(start, count)
             self.fold(0, self.lanes, take)
 
-    def few(self, start: Val, each: int, rest: int, take: Take) -> None:
-        """So many rows of each lane, and one more of the first ones. Lanes that are as far apart as the number held
-        fold as they are read; of one that is held nothing is."""
+    def few(self, start: Val, count: int, take: Take) -> None:
+        """Lanes that fold with each other are read together, and only what they come to is held; what would be the one
+        held sum is taken at once."""
         f, lanes = self.f, self.lanes
-        held = min(lanes, _power_of_two(-(-(lanes * each + rest) // AT_ONCE)))
+        each, rest = divmod(count, lanes)
+        held = min(lanes, _power_of_two(-(-count // AT_ONCE)))
         longer, left = divmod(rest, held)
 
         def groups(first: int, last: int, more: int) -> None:
-            """Those of some held lanes, in which so many lanes have a row more."""
+            """The lanes that fold onto some held ones: of each of these, the first `more` have a row more."""
 
             def group(lane: Val, _: list[Val]) -> tuple[()]:
                 begin = f.add(start, lane)
@@ -252,13 +252,17 @@ class _Leaf:
         if held > 1:
             self.fold(0, held, take)
 
-    def many(self, start: Val, each: int, rest: int) -> None:
-        """Some rows of each lane at a time. The first and the last turn share what is left of whole ones; the last has
-        one more of the lanes that are longer."""
+    def many(self, start: Val, count: int) -> None:
+        """Some rows of each lane at a time. The first and the last turn share what whole turns leave; in the last one
+        the first lanes may have a row more."""
         f, lanes, most = self.f, self.lanes, self.sweep.rows
+        each, rest = divmod(count, lanes)
         longest = each + (rest > 0)
         whole = -(-longest // most) - 2
         first = (longest - whole * most) // 2
+        left = each - first - whole * most
+        if rest == 0 and left == most:
+            whole, left = whole + 1, 0
         self.turn(start, first, 0, lanes, True)
         begin, last = (f.add(start, integer(lanes * row)) for row in (first, first + whole * most))
 
@@ -266,23 +270,23 @@ class _Leaf:
             self.turn(at, most, 0, lanes, False)
             return ()
 
-        f.loop(begin, last, lanes * most, (), later)
-        left = each - first - whole * most
+        if whole:
+            f.loop(begin, last, lanes * most, (), later)
         self.turn(last, left + 1, 0, rest, False)
         self.turn(last, left, rest, lanes, False)
 
-    def turn(self, start: Val, rows: int, begin: int, end: int, first: bool) -> None:
-        """So many rows, from `start` on, of each lane from `begin` to before `end`: as its first, or onto its running
-        sum."""
+    def turn(self, start: Val, rows: int, first: int, last: int, fresh: bool) -> None:
+        """So many rows, from `start` on, of each lane from `first` to before `last`: as its first ones, or onto its
+        running sum."""
 
         def one(lane: Val, _: list[Val]) -> tuple[()]:
             begin = self.f.add(start, lane)
             places = [self.f.add(begin, integer(self.lanes * row)) for row in range(rows)]
-            self.visit([places], lambda at, sums: self.put(lane, at, sums), None if first else lane)
+            self.visit([places], lambda at, sums: self.put(lane, at, sums), None if fresh else lane)
             return ()
 
-        if rows and begin < end:
-            self.f.loop(integer(begin), integer(end), 1, (), one)
+        if rows and first < last:
+            self.f.loop(integer(first), integer(last), 1, (), one)
 
     # values ─────────────────────────────────────────────────────────────────────────────────────────
 
