@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from passes.rename import renumber_buffers, renumber_scalars
-from repro.ir.expressions import Axis, Expr, Load, Scalar, topological
+from repro.errors import InternalError
+from repro.ir import index as ix
+from repro.ir.expressions import Affine, Axis, Const, Expr, Load, Scalar, topological
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import Buffer, Call
 
@@ -34,7 +36,10 @@ def called(kernel: Kernel, call: Call) -> Called:
 
 
 def call_of(made: Called, kernels: list[Kernel], buffers: Sequence[Buffer]) -> Call:
-    """The call of its kernel, which is added to the kernels; in that, buffers are numbered by first use."""
+    """The call of its kernel, which is added to the kernels; in that, buffers are numbered by first use.
+
+    InternalError: the kernel would take or store what is not there."""
+    _check(made, buffers)
     loads = [expr.buffer for expr in topological(made.roots) if isinstance(expr, Load)]
     written = [store.buffer for store in made.stores]
     used = dict.fromkeys([*loads, *written])
@@ -48,3 +53,19 @@ def call_of(made: Called, kernels: list[Kernel], buffers: Sequence[Buffer]) -> C
     extents = tuple(counters[depth].extent for depth in depths)
     kernels.append(Kernel(parameters, extents, made.axes, 0, stores))
     return Call(len(kernels) - 1, tuple(used), tuple(depths))
+
+
+def _check(made: Called, buffers: Sequence[Buffer]) -> None:
+    """That a kernel has every axis that it asks for, and stores inside of its buffers, as far as that can be said
+    beforehand: code would write over what lies beside them."""
+    missing = frozenset[Axis]().union(*(root.free for root in made.roots)) - frozenset(made.axes)
+    if missing:
+        raise InternalError(f"a kernel asks for axes that it has not: {', '.join(sorted(map(str, missing)))}")
+    for store in made.stores:
+        parts = list(topological([store.offset]))
+        exact = all(isinstance(part, Axis | Scalar | Const | Affine) for part in parts)
+        if store.when is not None or not exact or any(isinstance(part, Axis) and not part.extent for part in parts):
+            continue
+        (low, high), elements = ix.bounds(store.offset), buffers[store.buffer].elements
+        if low < 0 or high >= elements:
+            raise InternalError(f"a kernel stores elements {low} to {high} of {elements}")

@@ -11,6 +11,7 @@ the gradient took, and as long as all of them together take a fraction of a seco
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -134,7 +135,7 @@ def _is_dense(dot: Called) -> bool:
 
 def joined(dot: Called, update: Called) -> Called | None:
     """The update of every element, computed where the dot's outputs are; None where it takes them, or anything else,
-    from other places than those that it writes, or the dot multiplies what it writes."""
+    from other places than those that it writes, has not as many elements, or the dot multiplies what it writes."""
     (gradient,), written = dot.stores, {store.buffer for store in update.stores}
     over = {each for each in topological(dot.roots) if isinstance(each, Load) and each.buffer in written}
     factors = {each for whole in topological(dot.roots) if isinstance(whole, Reduce) for each in topological([whole])}
@@ -146,6 +147,10 @@ def joined(dot: Called, update: Called) -> Called | None:
     if len(places) != 1 or any(each.when is not None for each in loads) or any(isinstance(e, Reduce) for e in roots):
         return None
     (place,) = places
+    sizes = {math.prod(axis.extent for axis in each.axes) for each in (dot, update)}
+    elsewhere = any(each.buffer == gradient.buffer and each.offset is not place for each in loads)
+    if elsewhere or len(sizes) > 1 or ix.bounds(place) != ix.bounds(gradient.offset):
+        return None
     known: dict[Expr, Expr] = {place: gradient.offset}
     known |= {each: gradient.value for each in loads if each.buffer == gradient.buffer}
     flat = rewritten([expr for store in update.stores for expr in (store.offset, store.value)], known)

@@ -91,11 +91,13 @@ class _Parts:
         return writers[0] if alone and writers[0][0] < at else None
 
     def _stored(self, place: Place, store: Store, source: Load) -> Called | None:
-        """A call that stores its results as a part of the whole."""
+        """A call that stores its results as a part of the whole, each in one place of it."""
         call = self.calls[place]
         kernel = self.program.kernels[call.kernel]
         axes = _in_memory(source.offset, self.program.buffers[source.buffer].elements)
-        if axes is None or kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
+        if axes is None or not store.offset.free <= frozenset(axes):
+            return None
+        if kernel.serial or len(kernel.stores) != 1 or kernel.stores[0].when is not None:
             return None
         filled = called(kernel, call)
         (old,) = filled.stores

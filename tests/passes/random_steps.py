@@ -32,6 +32,7 @@ from repro.ops import (
     maximum,
     minimum,
     mul,
+    pad,
     reduce_axes,
     reshape,
     reverse,
@@ -47,7 +48,19 @@ from repro.ops import (
 ROWS, COLUMNS, PICKS = 12, 10, 8
 SCALAR, VECTOR = TensorType(F32, ()), TensorType(F32, (ROWS,))
 MATRIX, SQUARE = TensorType(F32, (ROWS, COLUMNS)), TensorType(F32, (ROWS, ROWS))
-STATE = (SCALAR, VECTOR, VECTOR, MATRIX, MATRIX, SQUARE, SQUARE, TensorType(BF16, MATRIX.shape), TensorType(I64, (5,)))
+LOW = TensorType(F32, (5, COLUMNS))
+STATE = (
+    SCALAR,
+    VECTOR,
+    VECTOR,
+    MATRIX,
+    MATRIX,
+    SQUARE,
+    SQUARE,
+    LOW,
+    TensorType(BF16, MATRIX.shape),
+    TensorType(I64, (5,)),
+)
 ARGUMENTS = (MATRIX, VECTOR, TensorType(I64, (PICKS,)))
 COUNTS = ((0, 2, 16, 16, 17), (1, 2, 3))
 """Iterations of an outer and of an inner loop; bodies of 16 and more are shortened."""
@@ -199,6 +212,33 @@ def contracted(scope: Scope) -> Sequence[Value]:
     return (clipped(dot(a, b, ((i,), (j,)))),)
 
 
+def assembled(scope: Scope) -> Sequence[Value]:
+    """Squares side by side, or each between zeros: products, sums that are repeated, or anything."""
+    axis, parts = scope.number(0, 1), list[Value]()
+    for _ in range(scope.number(2, 3)):
+        sums = clipped(reduce_axes("add", scope.of(MATRIX), (1,)))
+        product = clipped(dot(scope.of(SQUARE), scope.of(SQUARE), ((1,), (scope.number(0, 1),))))
+        parts.append(scope.pick((product, broadcast(sums, SQUARE.shape, (scope.number(0, 1),)), scope.of(SQUARE))))
+    whole = concatenate(parts, axis)
+    if scope.number(0, 1):
+        return (whole,)
+    zero, total, at = scalar(0.0, F32), fill(0.0, whole.type), 0
+    for part in parts:
+        low, high = [0, 0], [0, 0]
+        low[axis], high[axis] = at, whole.shape[axis] - at - ROWS
+        total, at = add(total, pad(part, low, high, zero)), at + ROWS
+    return (total,)
+
+
+def learned(scope: Scope, before: Value) -> Value:
+    """A value less a product, its first rows or columns, or one of its elements."""
+    rows, columns = before.shape
+    left, right = (scope.of(TensorType(F32, (4, scope.pick((extent, ROWS))))) for extent in (rows, columns))
+    product = dot(left, right, ((0,), (0,)))
+    one = broadcast(reshape(slice_(product, (0, 0), (1, 1)), ()), before.shape, ())
+    return sub(before, scope.pick((*(slice_(product, (0, 0), before.shape),) * 3, one)))
+
+
 def running(scope: Scope) -> Sequence[Value]:
     a = scope.any(1)
     return (clipped(cumulative(scope.pick(("add", "max")), a, scope.number(0, a.rank - 1))),)
@@ -299,6 +339,7 @@ FAMILIES: tuple[Family, ...] = (
     *(moved,) * 2,
     *(spread,) * 2,
     contracted,
+    *(assembled,) * 2,
     running,
     *(picked,) * 2,
     *(scattered,) * 3,
@@ -318,8 +359,10 @@ def steps(draw: st.DrawFn, most: int = 12) -> RandomStep:
     scope = Scope(draw, [*old, *(convert_to(value, F32) for value in old), x, y], picks)
     for _ in range(draw(st.integers(3, most))):
         scope.grow()
-    outputs = [reduce_axes("add", value, range(value.rank)) for value in [*some(scope, 2), fitted(old[0], VECTOR)]]
-    after = [scope.of(kind) for kind in kinds]
+    results = [*some(scope, 2), *(assembled(scope) if scope.number(0, 1) else ()), fitted(old[0], VECTOR)]
+    outputs = [draw(st.sampled_from((value, reduce_axes("add", value, range(value.rank))))) for value in results]
+    taught = [value.dtype is F32 and value.rank == 2 and not scope.number(0, 2) for value in old]
+    after = [learned(scope, value) if each else scope.of(value.type) for each, value in zip(taught, old, strict=True)]
     updates = tuple((slot, len(outputs) + slot) for slot in range(len(kinds)))
     seed = draw(st.integers(0, 1 << 32))
     start = [_drawn(kind, np.random.default_rng((seed, slot))) for slot, kind in enumerate(kinds)]

@@ -28,7 +28,9 @@ from repro.ops import (
     maximum,
     mul,
     reduce_axes,
+    reshape,
     scalar,
+    slice_,
     sub,
     transpose,
 )
@@ -216,3 +218,23 @@ def test_a_commit_stays_short() -> None:
         assert fused(fused_updates(step.program)) == 0
     with mock.patch.object(pass_under_test, "MOST_MULTIPLY_ADDS", 53 * 37 * 9):
         assert fused(fused_updates(step.program)) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_an_update_by_some_of_the_dots_outputs_is_apart(rows: int) -> None:
+    """The first rows of them, at the places that the weight has: its own rows behind those are padding, say."""
+    step = Step(53, 37, 9)
+    kind = TensorType(F32, (rows, 37))
+    step.kinds, step.state, step.outputs = (kind,), [parameter(0, kind)], []
+    step.next_values = sgd(step.state, slice_(step.gradient, (0, 0), kind.shape))
+    assert fused(fused_updates(step.program)) == 0
+    check(step, threads=(2,))
+
+
+def test_an_update_by_one_of_the_dots_outputs_is_apart() -> None:
+    """The same one for all elements."""
+    step = Step(53, 37, 9)
+    one = reshape(slice_(step.gradient, (0, 0), (1, 1)), ())
+    step.next_values = sgd(step.state, broadcast(one, step.gradient.shape, ()))
+    assert fused(fused_updates(step.program)) == 0
+    check(step, threads=(2,))

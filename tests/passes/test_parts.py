@@ -18,7 +18,19 @@ from repro.ir.graph import Graph, Value, argument
 from repro.ir.program import Call, Program, RowBlocks, walk
 from repro.ir.types import F32, TensorType
 from repro.machines import Machine
-from repro.ops import add, concatenate, dot, elementwise, pad, reshape, scalar, slice_, transpose
+from repro.ops import (
+    add,
+    broadcast,
+    concatenate,
+    dot,
+    elementwise,
+    pad,
+    reduce_axes,
+    reshape,
+    scalar,
+    slice_,
+    transpose,
+)
 from repro.ops.record import evaluate
 from tests.running import assert_same_everywhere, interpreted
 from tests.targets.native import HERE
@@ -123,10 +135,27 @@ def overlapping() -> Graph:
     return Graph(kinds(2), (add(first, second),))
 
 
-@pytest.mark.parametrize("make", [wanted_elsewhere, overlapping])
-def test_what_is_read_elsewhere_or_overlaps_stays(make: Callable[[], Graph]) -> None:
-    program = pipeline.run(make()).program
+def repeated(values: Callable[[list[Value], int], Value], axis: int) -> Callable[[], Graph]:
+    """A sum for each head, batch or row of one operand, repeated along another axis, beside a product."""
+
+    def made() -> Graph:
+        sums = reduce_axes("add", slice_(argument(0, SQUARE), (0,) * 4, (1, 1, ROWS, ROWS)), (0, 1, 3))
+        left = reshape(slice_(product(1), (0,) * 4, (1, 1, ROWS, WIDTH)), (ROWS, WIDTH))
+        square = dot(left, left, ((1,), (1,)), ((), ()))
+        return Graph(kinds(2), (values([broadcast(sums, (ROWS, ROWS), (1 - axis,)), square], 1),))
+
+    return made
+
+
+REPEATED = [repeated(values, axis) for values in (concatenate, spread) for axis in (0, 1)]
+
+
+@pytest.mark.parametrize("make", [wanted_elsewhere, overlapping, *REPEATED])
+def test_what_is_read_elsewhere_or_overlaps_or_is_repeated_stays(make: Callable[[], Graph]) -> None:
+    graph = make()
+    program, inputs = pipeline.run(graph).program, random_inputs(graph)
     assert parts(program) is program
+    assert_same_everywhere(parts(program), inputs, evaluate(graph, inputs, ()))
 
 
 def test_an_operand_that_is_gone_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ RUNNERS = [
     for runner in family.runners
     if runner.code in family.built and runner.obstacle() is None
 ]
+CODES = list(dict.fromkeys(r.code for family in map(registry.family, registry.FAMILIES) for r in family.runners))
 Expected = list[tuple[list[bytes], bool, list[bytes]]]
 """Of each run: outputs, whether it is refused, the state after it."""
 
@@ -97,6 +98,14 @@ def as_programs(step: RandomStep, percent: int, stray: int | None) -> None:
         check(step, Interpreted(lowered.program, step.state()), stray, wanted, bool(lowered.checked))
 
 
+def as_shaped(step: RandomStep, percent: int, stray: int | None) -> None:
+    """As every target shapes the program before there is code."""
+    wanted, lowered = expected(step, stray), programs(step, percent)[percent > 0]
+    for code in CODES:
+        shaped = code.shape(lowered.program)
+        check(step, Interpreted(shaped, step.state()), stray, wanted, bool(lowered.checked))
+
+
 def as_code(step: RandomStep, percent: int, stray: int | None) -> None:
     wanted = expected(step, stray)
     assert RUNNERS
@@ -125,6 +134,12 @@ def test_random_steps_as_programs(step: RandomStep, percent: int, stray: int | N
 
 
 @given(steps(), budgets, strays)
+@settings(UNDISTURBED, max_examples=30)
+def test_random_steps_as_shaped(step: RandomStep, percent: int, stray: int | None) -> None:
+    as_shaped(step, percent, stray)
+
+
+@given(steps(), budgets, strays)
 @settings(UNDISTURBED, max_examples=8)
 def test_random_steps_as_code(step: RandomStep, percent: int, stray: int | None) -> None:
     as_code(step, percent, stray)
@@ -137,13 +152,13 @@ def test_random_models_as_programs(step: RandomStep, percent: int, stray: int | 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("checks", "examples"), [(as_programs, 1500), (as_code, 60)])
+@pytest.mark.parametrize(("checks", "examples"), [(as_programs, 1500), (as_shaped, 1000), (as_code, 60)])
 def test_many_random_steps(checks: Checks, examples: int) -> None:
     _many(steps(14), checks, examples)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("checks", "examples"), [(as_programs, 100), (as_code, 10)])
+@pytest.mark.parametrize(("checks", "examples"), [(as_programs, 100), (as_shaped, 100), (as_code, 10)])
 def test_many_random_models(checks: Checks, examples: int) -> None:
     """Microbatches too, of which a loop is shortened."""
     _many(models(6, (1, 3, MANY)), checks, examples)
