@@ -53,10 +53,17 @@ def write_file(path: Path, data: Bytes, mode: int) -> None:
 class Appending:
     """A file that lines are added to. What the system refuses is a ReproError, which names `what`."""
 
-    def __init__(self, path: Path, kept: Bytes, what: str) -> None:
-        """Begin with what is kept of an earlier one."""
+    def __init__(self, path: Path, kept: Bytes, what: str, begins: bytes) -> None:
+        """Begin with what is kept of an earlier one. A file that does not begin as such files do is somebody else's."""
         self._path, self._what = path, what
         with self._told():
+            if path.exists() and not _is_of_kind(path, begins):
+                raise ReproError(
+                    f"{what} would replace a file of another kind",
+                    found=str(path),
+                    expected="no file there, or one of an earlier run",
+                    next="name a new file",
+                )
             write_file(path, kept, READ_WRITE)
             self._file = path.open("ab")
 
@@ -80,6 +87,14 @@ class Appending:
             yield
         except OSError as error:
             raise ReproError(f"{self._what} cannot be written", found=f"{self._path}: {error.strerror}") from error
+
+
+def _is_of_kind(path: Path, begins: bytes) -> bool:
+    """Whether a file is empty, or begins so."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(begins)) in (b"", begins)
 
 
 def write_new(path: Path, data: Bytes, mode: int) -> None:

@@ -72,8 +72,12 @@ def _member(archive: Mapping[str, Array], name: str) -> Array:
     try:
         return archive[name]
     except UNREADABLE as error:
-        found = "Python objects" if "pickle" in str(error) else error  # whose advice is to load them unsafely
-        raise ValueError(f"array '{name}': {found}") from error
+        raise ValueError(f"array '{name}': {said(error)}") from error
+
+
+def said(error: Exception) -> str:
+    """What NumPy says of bytes that are no array, but for its advice to load Python objects unsafely."""
+    return "Python objects, or no array" if "pickle" in str(error) else str(error)
 
 
 @checked

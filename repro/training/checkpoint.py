@@ -26,7 +26,7 @@ from repro.training import digests
 
 FORMAT = "repro-checkpoint/2"
 """Version 1 had digests of sha256 for tensors."""
-_NAME = re.compile(r"step-(\d{8,})\.json")
+_NAME, _TENSORS = re.compile(r"step-(\d{8,})\.json"), re.compile(r"step-\d{8,}\.safetensors")
 _UNKNOWN_TO_SAFETENSORS = (F8E4M3FNUZ, F8E5M2FNUZ)
 """They are kept as bytes; the document has their type."""
 
@@ -103,12 +103,14 @@ def _seal(document: Document) -> bytes:
 
 
 def _remove_old(folder: Path, keep: int) -> None:
-    """Documents first: without its own, a file of tensors is no checkpoint."""
+    """Documents first: without its own, a file of tensors is no checkpoint. What a user keeps beside them under another
+    name stays."""
     found = documents(folder)
     for path in found[:-keep]:
         path.unlink(missing_ok=True)
     kept = {path.stem for path in found[-keep:]}
-    for path in (*folder.glob("step-*.safetensors"), *folder.glob(".partial-*")):
+    tensors = (path for path in folder.glob("step-*.safetensors") if _TENSORS.fullmatch(path.name))
+    for path in (*tensors, *folder.glob(".partial-*")):
         if path.stem not in kept:
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -44,7 +44,11 @@ def _mapped(file: Path) -> Array:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, *tensors.UNREADABLE) as error:
-        raise ReproError("not an .npy file of plain values", found=f"{file}: {error}") from error
+        raise ReproError(
+            "not an .npy file of plain values",
+            found=f"{file}: {tensors.said(error)}",
+            next="numpy.save makes one of an array of numbers",
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,6 +69,15 @@ class Settings:
             raise ReproError("the seed is out of range", found=str(self.seed), expected="0..2^64-1")
         if self.trace is None and self.detail != trace.Detail():
             raise ReproError("states, tensors and nodes are recorded in a trace", next="name one with --trace")
+        if self.trace is not None and self.trace.resolve() == self.metrics_file.resolve():
+            raise ReproError(
+                "the trace and the metrics are one file", found=str(self.trace), next="give --trace another one"
+            )
+
+    @property
+    def metrics_file(self) -> Path:
+        """Where the metrics are written: `metrics`, or a file beside the checkpoints."""
+        return self.metrics or self.checkpoint / "metrics.jsonl"
 
     @property
     def detail(self) -> trace.Detail:
@@ -194,8 +203,7 @@ class _Run:
 
     def open_files(self, stack: contextlib.ExitStack) -> None:
         settings = self.settings
-        path = settings.metrics or settings.checkpoint / "metrics.jsonl"
-        self.metrics = MetricsWriter(path, self.step, settings.resume)
+        self.metrics = MetricsWriter(settings.metrics_file, self.step, settings.resume)
         stack.callback(self.metrics.close)
         if settings.trace is not None:
             if settings.detail.any_nodes:
@@ -318,10 +326,16 @@ def _train_step(artifact: LoadedArtifact) -> Entry:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Generator[None]:
-    """Make the folder; no two runs write into one. The lock goes with the process, however that ends."""
+    """Make the folder, unless it is there; no two runs write into one. The lock goes with the process, however that
+    ends."""
+    if (folder / "artifact.json").exists():
+        raise ReproError(
+            "the folder of checkpoints is that of an artifact", found=str(folder), next="give --checkpoint another one"
+        )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(files.FOLDER)
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(files.FOLDER)
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, files.READ_WRITE)
     except OSError as error:
         raise ReproError("the folder of checkpoints cannot be made", found=f"{folder}: {error.strerror}") from error

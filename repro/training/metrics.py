@@ -13,13 +13,16 @@ from pathlib import Path
 from repro.artifact import files
 from repro.errors import ReproError
 
+BEGINS = b'{"step": '
+"""Every line of metrics."""
+
 
 class MetricsWriter:
     """Appends to a file of metrics; a resumed run drops the lines after the step that it starts from."""
 
     def __init__(self, path: Path, step: int, resumed: bool) -> None:
         kept = _kept(path, step) if resumed and path.exists() else b""
-        self._file = files.Appending(path, kept, "the metrics")
+        self._file = files.Appending(path, kept, "the metrics", BEGINS)
 
     def step(self, step: int, epoch: int, loss: float) -> None:
         self._add({"step": step, "epoch": epoch, "loss": _number(loss)})

@@ -25,6 +25,8 @@ FORMAT = "repro-trace/2"
 """Version 1 had digests of sha256."""
 STEP_FIELDS = {"step", "loss", "inputs", "state", "previous"}
 HEADER_FIELDS = {"format", "entry", "graph", "contract", "seed", "samples", "batch", "last", "tensors", "step", "state"}
+BEGINS = b'{"batch":'
+"""Every trace: canonical JSON has its keys in order."""
 _DIGEST = re.compile(f"{digests.ALGORITHM}:[0-9a-f]{{64}}")
 STEP_EXTRAS, HEADER_EXTRAS = {"tensors", "nodes"}, {"nodes"}
 
@@ -173,7 +175,7 @@ class TraceWriter:
         self.detail, self.threads = detail, threads
         kept = _kept(path, header, step) if resumed and path.exists() else None
         lines = (encode(header),) if kept is None else kept
-        self._file = files.Appending(path, b"\n".join(lines) + b"\n", "the trace")
+        self._file = files.Appending(path, b"\n".join(lines) + b"\n", "the trace", BEGINS)
         self._previous = line_digest(lines[-1])
 
     def add(

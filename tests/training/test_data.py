@@ -131,5 +131,6 @@ def test_a_folder_of_npy_files_is_mapped(tmp_path: Path):
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x80\x04K\x01."])
 def test_a_file_that_is_no_plain_array_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "x.npy").write_bytes(content)
-    with pytest.raises(ReproError, match=r"not an \.npy file"):
+    with pytest.raises(ReproError, match=r"not an \.npy file") as caught:
         data.read(tmp_path)
+    assert "allow_pickle" not in str(caught.value)

@@ -155,6 +155,40 @@ def test_two_runs_do_not_share_a_folder(train: Train):
     assert seen == [1]
 
 
+def test_what_a_user_keeps_in_the_folder_stays(train: Train, tmp_path: Path):
+    """Copies of tensors under other names, and who may read them."""
+    folder = tmp_path / "a"
+    folder.mkdir(mode=0o700)
+    train("a", steps=2)
+    kept = [folder / f"step-{name}.safetensors" for name in ("best", "00000002.backup")]
+    for path in kept:
+        path.write_bytes((folder / "step-00000002.safetensors").read_bytes())
+    train("a", steps=4, keep=1, resume=True)
+    assert sorted(folder.glob("step-*.safetensors")) == sorted([*kept, folder / "step-00000004.safetensors"])
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_run_replaces_no_file_of_another_kind(train: Train, tmp_path: Path, artifact: Path, samples: Path):
+    """Data, say; what an earlier run wrote may be replaced."""
+    data = tmp_path / "data.npz"
+    data.write_bytes(samples.read_bytes())
+    for options in ({"trace": data}, {"metrics": data}, {"trace": data, "resume": True}, {"trace": tmp_path}):
+        with pytest.raises(ReproError):
+            train("a", steps=1, **options)
+        assert data.read_bytes() == samples.read_bytes()
+        assert not (tmp_path / "a" / "step-00000001.json").exists()
+    with pytest.raises(ReproError, match="one file"):
+        train("b", trace=tmp_path / "c" / ".." / "b" / "metrics.jsonl")
+    with pytest.raises(ReproError, match="one file"):
+        train("b", trace=tmp_path / "x", metrics=tmp_path / "x")
+    train("b", steps=1)
+    train("c", steps=1, trace=tmp_path / "b.trace", metrics=tmp_path / "b" / "metrics.jsonl")
+    before = sorted(path.name for path in artifact.iterdir())
+    with pytest.raises(ReproError, match="that of an artifact"):
+        repro.train(artifact, samples, checkpoint=artifact, steps=1)
+    assert sorted(path.name for path in artifact.iterdir()) == before
+
+
 # ── kill, Ctrl-C ────────────────────────────────────────────────────────────────────────────────────
 
 
