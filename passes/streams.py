@@ -11,7 +11,7 @@ from repro.ir.dependence import reads_its_output
 from repro.ir.expressions import Apply, Axis, Load, Reduce
 from repro.ir.loops import Kernel, Store
 from repro.machines import Machine
-from repro.machines.machine import LINE_BYTES
+from repro.machines.machine import LINE_BYTES, line_elements
 
 STREAMED_BYTES = 32 << 20
 """Of a kernel's buffers together, from which on it writes past the caches, and asks for what it reads far ahead."""
@@ -26,14 +26,14 @@ LIGHT = 32
 def streamed(kernel: Kernel, machine: Machine) -> bool:
     """Whether the kernel's stores may go past the caches: each is made once, and nothing reads it."""
     once = kernel.serial == 0 and not reads_its_output(kernel)
-    return bool(machine.fence) and once and _bytes(kernel) >= STREAMED_BYTES
+    return bool(machine.fence) and once and kernel.nbytes >= STREAMED_BYTES
 
 
 def crowded(kernel: Kernel, crossing: Crossing | None, machine: Machine) -> bool:
     """Whether the lines that a square writes share a set of the nearest cache that has room for fewer: each would be
     pushed out before it has arrived, so they go past the caches, even if they are read soon (f32, 1024 x 1024, Zen 5:
     0.24 to 0.12 ms, with a reader behind it 0.31 to 0.25). Squares of narrower registers take longer to turn."""
-    if crossing is None or not machine.fence or _bytes(kernel) < machine.l2_bytes:
+    if crossing is None or not machine.fence or not machine.is_far(kernel.nbytes):
         return False
     strides = ((ix.coefficient(each.offset, crossing.axis), kernel.buffers[each.buffer]) for each in kernel.stores)
     shared = all(n and n * held.dtype.bytes % machine.l1_set_bytes == 0 for n, held in strides)
@@ -46,7 +46,7 @@ def ahead(kernel: Kernel, crossing: Crossing, rows: int, machine: Machine) -> bo
 
     Each row is on a page of its own, more than hardware follows from line to line (64 rows in the third-level cache of
     a Zen 3: 0.37 ms without, 0.26 with)."""
-    if _bytes(kernel) < machine.l2_bytes:
+    if not machine.is_far(kernel.nbytes):
         return False
     sizes = [each.dtype.bytes for each in crossing.loads]
     strides = (ix.coefficient(each.offset, crossing.written) or 0 for each in crossing.loads)
@@ -89,12 +89,12 @@ def lying(load: Load, kernel: Kernel, position: int) -> tuple[int, ...]:
 
 def _from_memory(kernel: Kernel, machine: Machine) -> list[Load]:
     loads = [expr for expr in kernel.expressions if isinstance(expr, Load)]
-    return [expr for expr in loads if kernel.buffers[expr.buffer].nbytes > machine.l2_bytes]
+    return [expr for expr in loads if machine.is_far(kernel.buffers[expr.buffer].nbytes)]
 
 
 def _in_lines(store: Store, axis: Axis, size: int) -> bool:
     """Whether it writes runs of whole lines along the axis."""
-    lines = LINE_BYTES // size
+    lines = line_elements(size)
     rows = ix.add(store.offset, ix.scale(axis, -1))
     return axis.extent % lines == 0 and ix.coefficient(store.offset, axis) == 1 and ix.divisible(rows, lines)
 
@@ -103,13 +103,9 @@ def burst(kernel: Kernel, axis: Axis, machine: Machine) -> int:
     """Elements along the axis that a kernel of little work writes in one go, where memory takes the time; else 0."""
     light = sum(isinstance(expr, Apply) for expr in kernel.expressions) <= LIGHT
     plain = not any(isinstance(expr, Reduce) and axis in expr.free for expr in kernel.expressions)
-    if not light or not plain or _bytes(kernel) < machine.l2_bytes:
+    if not light or not plain or not machine.is_far(kernel.nbytes):
         return 0
     largest = max(store.value.dtype.bytes for store in kernel.stores)
     most = min(BURST_BYTES, machine.registers // 4 * machine.vector_bits // 8)
     lanes = (most if streamed(kernel, machine) else LINE_BYTES) // largest
     return lanes if axis.extent % lanes == 0 else 0
-
-
-def _bytes(kernel: Kernel) -> int:
-    return sum(buffer.elements * buffer.dtype.bytes for buffer in kernel.buffers)

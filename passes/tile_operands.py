@@ -114,4 +114,4 @@ def _afar(contraction: Contraction, tile: ContractionTile, width: int, machine: 
     """Whether such columns come from beyond the second-level cache, each term from a page of its own."""
     term = contraction.terms[1]
     held = math.prod(axis.extent for axis in term.free) * term.dtype.bytes
-    return held > machine.l2_bytes and _apart(contraction, tile, width) > NEAR_TERMS
+    return machine.is_far(held) and _apart(contraction, tile, width) > NEAR_TERMS

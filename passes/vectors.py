@@ -102,7 +102,7 @@ def _held(kernel: Kernel, axis: Axis, machine: Machine) -> int:
     between several places, if only a vector of each, and one to do so in. Not of kernels that go beyond the
     second-level cache, which are to write lines as a whole (4096 rows of 64 keys: 1.3 ms so, 1.7 by halves, Zen 3)."""
     loads = {e for e in kernel.expressions if isinstance(e, Load) and axis in e.free}
-    values, far = min(len(loads), len(kernel.stores)), sum(each.nbytes for each in kernel.buffers) >= machine.l2_bytes
+    values, far = min(len(loads), len(kernel.stores)), machine.is_far(kernel.nbytes)
     if values < 2 or far:
         return axis.extent
     vectors = max(1, (machine.registers - 1) // values)

@@ -86,6 +86,11 @@ class Kernel:
         """sha256 (hex) of the text form: equal kernels share code."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def nbytes(self) -> int:
+        """Of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
     @cached_property
     def expressions(self) -> tuple[Expr, ...]:
         """Every expression once, operands before users."""

@@ -19,6 +19,11 @@ def whole_lines(size: int) -> int:
     return -(-size // LINE_BYTES) * LINE_BYTES
 
 
+def line_elements(size: int) -> int:
+    """Elements of so many bytes in such a line."""
+    return max(1, LINE_BYTES // size)
+
+
 @dataclass(frozen=True)
 class Machine:
     """A target of code generation.
@@ -87,6 +92,10 @@ class Machine:
     def l1_set_bytes(self) -> int:
         """Addresses a multiple of so many bytes apart share a set of the nearest cache."""
         return self.l1_bytes // self.l1_ways
+
+    def is_far(self, size: int) -> bool:
+        """Whether so many bytes come from beyond the second-level cache."""
+        return size > self.l2_bytes
 
     @property
     def orders_zeros(self) -> bool:

@@ -204,7 +204,7 @@ class Along(Terms):
         *before, along = (*self.body.kernel.axes, *self.reduce.axes)
         apart = next((axis for axis in reversed(before) if axis.extent > 1), None)
         loads = [e for term in self.reduce.terms for e in topological([term]) if isinstance(e, Load)]
-        large = [e for e in loads if self.body.kernel.buffers[e.buffer].nbytes > self.body.machine.l2_bytes]
+        large = [e for e in loads if self.body.is_far(e.buffer)]
         long = along.extent * self.dtype.bytes >= 2 * FAR_BYTES
         beside = all(ix.coefficient(e.offset, along) == 1 for e in large)
         follow = apart is not None and all(ix.coefficient(e.offset, apart) == along.extent for e in large)

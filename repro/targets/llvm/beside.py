@@ -68,7 +68,7 @@ def plan(kernel: Kernel, grid: Grid, body: Body) -> Together | None:
 
 def _from_afar(kernel: Kernel, machine: Machine) -> bool:
     """Whether something is read from beyond the near caches."""
-    return any(buffer.nbytes > machine.l2_bytes for buffer in kernel.buffers)
+    return any(machine.is_far(buffer.nbytes) for buffer in kernel.buffers)
 
 
 def _apart(reduce: Reduce, kernel: Kernel, grid: Grid, machine: Machine) -> int:
@@ -80,7 +80,7 @@ def _apart(reduce: Reduce, kernel: Kernel, grid: Grid, machine: Machine) -> int:
         return 0
     in_order = all(ix.coefficient(load.offset, axis) == each for axis, each in _strides(reduce.axes))
     stride, extent = ix.coefficient(load.offset, along) or 0, math.prod(axis.extent for axis in reduce.axes)
-    far = kernel.buffers[load.buffer].nbytes > machine.l2_bytes and along.extent >= machine.streams
+    far = machine.is_far(kernel.buffers[load.buffer].nbytes) and along.extent >= machine.streams
     return max(1, STREAM_BYTES // (stride * load.dtype.bytes)) if far and in_order and stride >= extent else 0
 
 

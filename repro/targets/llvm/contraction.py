@@ -17,7 +17,7 @@ from repro.ir.expressions import Expr, Load, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64
 from repro.machines import Machine
-from repro.machines.machine import LINE_BYTES
+from repro.machines.machine import line_elements
 from repro.targets.llvm import reductions, scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.chains import Asking
@@ -214,14 +214,12 @@ class Item(Outputs):
     def _outputs_are_far(self) -> bool:
         """Whether a store to the outputs waits for memory, and each tile has some: those of a single panel, which lie
         beyond the second-level cache."""
-        held = (self.kernel.buffers[store.buffer] for store in self.kernel.stores)
-        far = any(each.elements * each.dtype.bytes > self.body.machine.l2_bytes for each in held)
-        return far and self.shape.panels == 1
+        return self.shape.panels == 1 and any(self.body.is_far(store.buffer) for store in self.kernel.stores)
 
     def _ask_for_row(self, buffer: int, offset: Expr, write: int, row: Val, column: Val) -> None:
         """Ask for what lies beside a row's outputs in a tile of columns."""
         columns, at_row = self.contraction.columns, self.at_line(0, row)
-        line = max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)
+        line = line_elements(self.kernel.buffers[buffer].dtype.bytes)
         apart = ix.coefficient(offset, columns[-1]) or 1
         for ahead in range(0, self.shape.columns_per_tile, max(1, line // apart)):
             at = self.f.add(self.column0, self.f.add(column, integer(ahead)))

@@ -18,7 +18,7 @@ from repro.ir.expressions import Axis, Expr, Lanes, Load, Reduce, const, topolog
 from repro.ir.loops import Kernel, Store
 from repro.ir.schedule import Schedule
 from repro.ir.types import I64
-from repro.machines.machine import LINE_BYTES
+from repro.machines.machine import LINE_BYTES, line_elements
 from repro.targets.llvm import scalars, tables
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.grid import Grid
@@ -88,7 +88,7 @@ class Items:
 
     def _near(self) -> bool:
         """Whether all that the kernel reads and writes fits the second-level cache."""
-        return sum(each.nbytes for each in self.kernel.buffers) < self.body.machine.l2_bytes
+        return not self.body.machine.is_far(self.kernel.nbytes)
 
     def _row_loads(self) -> list[Load]:
         """What the elements of one row are computed from, which those of other rows are not."""
@@ -359,7 +359,7 @@ class Items:
 
     def _streamed(self, store: Store) -> bool:
         """Whether a store's vectors lie one after another from a multiple of their size on."""
-        axis, size = self.grid.vector, LINE_BYTES // self.kernel.buffers[store.buffer].dtype.bytes
+        axis, size = self.grid.vector, line_elements(self.kernel.buffers[store.buffer].dtype.bytes)
         width = self.width if self.grid.across is None else self.grid.across.run
         run = min(width, size)
         if not self.streamed or self.schedule.sweep or axis is None:

@@ -15,7 +15,7 @@ from repro.ir.expressions import Axis, Expr, Load
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, I64, DType
 from repro.machines import Machine
-from repro.machines.machine import LINE_BYTES
+from repro.machines.machine import LINE_BYTES, line_elements
 from repro.targets.llvm import scalars
 from repro.targets.llvm.scope import Scope, lane_axes
 from repro.targets.llvm.text import Function, Val, element, integer, literal, memory, vector
@@ -193,7 +193,7 @@ class Memory(ABC):
         """Ask for what a load of this kind will read later."""
         if expr in self.far:
             later = self.f.add(start, integer(FAR_BYTES // len(self.far) // expr.dtype.bytes))
-            for first in range(0, width, max(1, LINE_BYTES // expr.dtype.bytes)):
+            for first in range(0, width, line_elements(expr.dtype.bytes)):
                 self.fetch(expr.buffer, self.f.add(later, integer(first)))
             return
         axes = frozenset(self.kernel.axes)
@@ -206,8 +206,12 @@ class Memory(ABC):
             return
         axis, steps = self.ahead
         stride = ix.coefficient(offset, axis) or 0
-        for first in range(0, width if stride else 0, max(1, LINE_BYTES // self.kernel.buffers[buffer].dtype.bytes)):
+        for first in range(0, width if stride else 0, line_elements(self.kernel.buffers[buffer].dtype.bytes)):
             self.fetch(buffer, self.f.add(start, integer(stride * steps + first)), write=write)
+
+    def is_far(self, buffer: int) -> bool:
+        """Whether a buffer is larger than the second-level cache."""
+        return self.machine.is_far(self.kernel.buffers[buffer].nbytes)
 
     def fetch(self, buffer: int, place: Val, near: int = 3, write: int = 0) -> None:
         """Ask for the line of an element: 3 for the nearest cache, 2 for the next; 1: to write it. It may lie

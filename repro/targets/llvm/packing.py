@@ -15,7 +15,7 @@ from passes.vectors import MOST_APART
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Load, topological
 from repro.ir.types import BOOL, I64
-from repro.machines.machine import LINE_BYTES
+from repro.machines.machine import LINE_BYTES, line_elements
 from repro.targets.llvm import scalars
 from repro.targets.llvm.block import Block
 from repro.targets.llvm.scope import Scope
@@ -116,7 +116,7 @@ class Packing(Block):
     @property
     def line_elements(self) -> int:
         """Elements of a cache line."""
-        return max(1, LINE_BYTES // self.dtype.bytes)
+        return line_elements(self.dtype.bytes)
 
     def _loads_of_rows(self) -> list[Load]:
         rows, terms = frozenset(self.contraction.rows), frozenset(self.reduce.axes)
@@ -133,8 +133,7 @@ class Packing(Block):
 
     def _far(self, loads: Sequence[Load]) -> bool:
         """Whether something that is read may come from beyond the second-level cache."""
-        held = (self.kernel.buffers[load.buffer] for load in loads)
-        return any(each.elements * each.dtype.bytes > self.body.machine.l2_bytes for each in held)
+        return any(self.body.is_far(load.buffer) for load in loads)
 
     def _term(self, side: int, scope: Scope, finite: Val) -> tuple[Val, Val]:
         """The operand's terms in the lanes of a scope, blanked where absent; and whether all so far are finite."""

@@ -15,7 +15,7 @@ from repro.ir.expressions import Axis, Lanes, Load, Reduce, topological
 from repro.ir.loops import Kernel
 from repro.ir.schedule import Schedule
 from repro.ir.types import F32, I64
-from repro.machines.machine import LINE_BYTES, whole_lines
+from repro.machines.machine import LINE_BYTES, line_elements, whole_lines
 from repro.targets.llvm import scalars
 from repro.targets.llvm.body import Body
 from repro.targets.llvm.reductions import Reduction
@@ -60,7 +60,7 @@ def first_line(body: Body, layout: Layout, axis: Axis) -> Val | None:
     """
     terms = (expr for reduce in layout.sums for term in reduce.terms for expr in topological([term]))
     loads = [expr for expr in terms if isinstance(expr, Load) and ix.coefficient(expr.offset, axis) == 1]
-    lines = LINE_BYTES // F32.bytes
+    lines = line_elements(F32.bytes)
     for each in loads:
         rows = ix.add(each.offset, ix.scale(axis, -1))
         if each.dtype is F32 and ix.divisible(rows, lines) and axis not in rows.free:
@@ -178,7 +178,7 @@ class Sweep:
         """How many of the item's columns lie in front of the first line, if a line begins with that column."""
         f = self.f
         span, apart = (f.let(f"sub i64 {a.text}, {self.begin.text}", I64) for a in (self.end, line))
-        columns = f.let(f"and i64 {apart.text}, {LINE_BYTES // F32.bytes - SHORT}", I64)
+        columns = f.let(f"and i64 {apart.text}, {line_elements(F32.bytes) - SHORT}", I64)
         return scalars.select(f, scalars.compare(f, "lt", columns, span), columns, span)
 
     def lanes(self, scope: Scope, at: Val, done: Sequence[Reduce]) -> Scope:
