@@ -85,7 +85,7 @@ def build(
     """Compile a model to the artifact folder `out` (default: `<model>.repro`).
 
     `model` is a path, a ModelProto, or a folder of ONNX Runtime's training artifacts.
-    `bind` fixes dimensions by name or as `INPUT[AXIS]`, `set` fixes values of inputs; golden inputs are
+    `bind` fixes dimensions as `INPUT[AXIS]` or else by name, `set` fixes values of inputs; golden inputs are
     `inputs`, whose shapes fix dimensions too, or drawn from `golden_seed`. `seed` is the key of random nodes that
     have none of their own. With `loss=...` there is an entry `train_step` (and, with `gradients`, one `gradients`);
     `optimizer`, `learning_rate` and the other options of `repro.train_step` go by name. `memory_budget` is the most

@@ -42,6 +42,8 @@ def ended(command: Command, words: Sequence[str]) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, io.StringIO())
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr does: a name that its encoding has not is still told
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _told(command, words)
         sys.stdout.flush()

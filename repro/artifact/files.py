@@ -6,6 +6,7 @@ import contextlib
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -90,9 +91,9 @@ class Appending:
 
 
 def _is_of_kind(path: Path, begins: bytes) -> bool:
-    """Whether a file is empty, or begins so."""
+    """Whether a file is empty, or begins so; what is no file, a pipe say, is written to and not replaced."""
     if not path.is_file():
-        return False
+        return True
     with path.open("rb") as file:
         return file.read(len(begins)) in (b"", begins)
 
@@ -141,9 +142,12 @@ def make_folder(path: Path) -> None:
 def read_file(path: Path, what: str) -> Bytes:
     """The file's bytes. Raises ReproError naming `what` if it is missing, unreadable or no plain file."""
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < MAPPED_FROM:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not block here
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):  # a device may well have no end
+                raise ValueError("Is a directory" if stat.S_ISDIR(status.st_mode) else "no plain file")
+            if status.st_size < MAPPED_FROM:
                 return file.read()
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:

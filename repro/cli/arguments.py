@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -119,7 +120,7 @@ def size(text: str) -> int:
 def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
-        name, equals, value = word.rpartition("=") if option == "--bind" else word.partition("=")
+        name, equals, value = word.rpartition("=")
         if not equals or not name:
             raise ReproError(f"{option} takes a name and a value", found=word, expected="NAME=VALUE")
         if name in found:
@@ -138,12 +139,20 @@ def bindings(words: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def _finite(text: str) -> float:
+    """A number of JSON; one beyond all doubles is no infinity. Raises ReproError."""
+    found = float(text)
+    if math.isinf(found):
+        raise ReproError("--set takes numbers that a double can hold", found=text, next="write Infinity if it is meant")
+    return found
+
+
 def values(words: Sequence[str]) -> dict[str, Any]:
     """What `--set INPUT=VALUE` says, values being JSON. Raises ReproError."""
     found: dict[str, Any] = {}
     for name, text in _pairs(words, "--set").items():
         try:
-            found[name] = json.loads(text)
+            found[name] = json.loads(text, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             next_step = "write a number, true, false or a list of them: --set 'axes=[0,1]'"
             raise ReproError("--set takes a JSON value", found=f"{name}={text}", next=next_step) from error
@@ -158,7 +167,7 @@ def model_options(made: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=INT",
-        help="fix a dimension by its name, or as INPUT[AXIS]=INT",
+        help="fix a dimension as INPUT[AXIS]=INT, or else by its name",
     )
     made.add_argument(
         "--set", action="append", default=[], metavar="INPUT=VALUE", help="fix an input's value at build (JSON)"

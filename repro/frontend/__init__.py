@@ -1,7 +1,6 @@
 """ONNX in: reading with limits, import to the canonical graph, operators by family."""
 
 from repro.frontend import families as families
-from repro.frontend.bindings import parse_bindings, parse_settings
 from repro.frontend.entry import import_model
 from repro.frontend.imported import INFER, EntryGraph, Imported, ParameterSlot, Port
 from repro.frontend.load import LoadedModel, load_model
@@ -10,5 +9,5 @@ from repro.frontend.registry import onnx_op, registered_ops
 
 __all__ = [
     "INFER", "EntryGraph", "Imported", "LoadedModel", "ParameterSlot", "Port", "import_model", "load_model",
-    "load_source", "onnx_op", "parse_bindings", "parse_settings", "registered_ops",
+    "load_source", "onnx_op", "registered_ops",
 ]  # fmt: skip

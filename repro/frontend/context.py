@@ -12,7 +12,7 @@ import onnx
 from repro.errors import ReproError
 from repro.frontend import attributes
 from repro.frontend.limits import check_tensor_size
-from repro.frontend.scope import Body, Item, Items, Scope
+from repro.frontend.scope import Body, Item, Items, Scope, name_of
 from repro.frontend.tensors import dtype_of
 from repro.ir.graph import Attribute, Node, Value, constant
 from repro.ir.types import I64, Array, DType, to_face
@@ -58,8 +58,7 @@ class NodeContext:
     @property
     def name(self) -> str:
         """The node's name, or that of its first output where it has none; function calls in front."""
-        own = self.node.name or next((name for name in self.node.output if name), "")
-        return f"{self.scope.path}{own}"
+        return f"{self.scope.path}{name_of(self.node)}"
 
     def wants(self, output: int) -> bool:
         """Whether the model names this output."""

@@ -33,7 +33,7 @@ def import_model(
 ) -> Imported:
     """The canonical graph of a model's outputs.
 
-    `bind` fixes dimensions by symbol or `INPUT[AXIS]`, `set_values` fixes whole inputs, `input_shapes` gives
+    `bind` fixes dimensions as `INPUT[AXIS]`, or else by symbol, `set_values` fixes whole inputs, `input_shapes` gives
     the rest. `seed` is the 64-bit key of random nodes without a seed of their own. Raises ReproError.
     """
     with exact_arithmetic():
@@ -111,25 +111,26 @@ def bind_inputs(
     shapes: Mapping[str, Sequence[int]],
 ) -> tuple[list[Port], dict[str, int]]:
     """Inputs become arguments or, where `--set` fixes them, constants."""
-    bindings = Bindings(bind)
     declared = {item.name: item for item in importer.loaded.proto.graph.input}
     if len(declared) != len(importer.loaded.proto.graph.input):
         raise ReproError("two inputs have one name", found=", ".join(declared), expected="distinct names")
     real = [item for item in declared.values() if item.name not in scope.body.initializers]
     _refuse_unknown("--set", set_values, list(declared))
     _refuse_unknown("a given input shape", shapes, list(declared))
+    free = [item for item in real if item.name not in set_values]
+    bindings = Bindings(bind, {item.name: len(item.type.tensor_type.shape.dim) for item in free})
     for name, value in set_values.items():
         dtype, array = set_value(declared[name], value)
         scope.items[name] = importer.constant(array, dtype)
         _learn(bindings, declared[name], array.shape)
-    for item in real:
-        if item.name in shapes and item.name not in set_values:
+    for item in free:
+        if item.name in shapes:
             _learn(bindings, item, shapes[item.name])
-    ports = [Port(item.name, input_type(item, bindings, shapes)) for item in real if item.name not in set_values]
+    ports = [Port(item.name, input_type(item, bindings, shapes)) for item in free]
     bindings.check([item.name for item in real])
     scope.items.update({port.name: argument(index, port.type) for index, port in enumerate(ports)})
     importer.input_names = [port.name for port in ports]
-    return ports, {name: bindings.known.get(name, bindings.given.get(name, 0)) for name in sorted(bindings.used)}
+    return ports, {name: bindings.given.get(name, bindings.known.get(name, 0)) for name in sorted(bindings.used)}
 
 
 def _learn(bindings: Bindings, item: onnx.ValueInfoProto, shape: Sequence[int]) -> None:

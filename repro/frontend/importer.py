@@ -19,7 +19,7 @@ from repro.frontend.integer_qdq import FLOAT, INTEGER, IntegerQdq
 from repro.frontend.limits import BODY_NODES, MAX_UNROLLED_NODES, call_key, domain_of
 from repro.frontend.load import LoadedModel, check_opset, function_opsets
 from repro.frontend.registry import OnnxOp, find_op
-from repro.frontend.scope import Body, Item, Items, Region, Scope, reads
+from repro.frontend.scope import Body, Item, Items, Region, Scope, name_of, reads
 from repro.frontend.unknown_ops import unknown_ops
 from repro.ir.graph import Locations, Value, argument, constant, parameter
 from repro.ir.types import Array, DType, TensorType
@@ -127,8 +127,11 @@ class Importer:
             return
         known, _ = scope.find(name)
         if not known:
+            reader = scope.body.reader(name)
             raise ReproError(
                 "a name stands for nothing",
+                reader.op_type if reader else None,
+                name_of(reader) if reader else None,
                 found=f"'{name}' is read, but no node, input or initializer makes it",
                 expected="every operand to be made somewhere",
                 next="check the model: it may be cut out of a larger one",
@@ -254,7 +257,7 @@ class Importer:
             )
         given = attributes.resolve(node, scope.attributes)
         defaults = {item.name: item for item in function.attribute_proto}
-        own = node.name or next((name for name in node.output if name), node.op_type)
+        own = name_of(node) or node.op_type
         inner = Scope(body, function_opsets(function), {**defaults, **given}, f"{scope.path}{own}/")
         inner.items.update(dict.fromkeys(body.inputs))
         inner.items.update(zip(body.inputs, inputs, strict=False))

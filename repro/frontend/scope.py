@@ -45,6 +45,11 @@ def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     return (*node.input, *(text.decode(errors="replace") for text in named))
 
 
+def name_of(node: onnx.NodeProto) -> str:
+    """A node's name or, where it has none, that of its first result; '' without results."""
+    return node.name or next((name for name in node.output if name), "")
+
+
 class Body:
     """The nodes of a graph or function, with the node that makes each name."""
 
@@ -60,11 +65,13 @@ class Body:
         self.initializers = {tensor.name: tensor for tensor in initializers}
         self.producer: dict[str, int] = {}
         self._children: dict[int, tuple[Body, ...]] = {}
+        given = {*self.inputs, *self.initializers}
         for index, node in enumerate(self.nodes):
-            for name in node.output:
-                if name and self.producer.setdefault(name, index) != index:
+            for name in filter(None, node.output):
+                if name in given or self.producer.setdefault(name, index) != index:
+                    kind = "an input or initializer" if name in given else "what another node writes"
                     raise ReproError(
-                        "two nodes write one name", node.op_type, node.name, f"'{name}' is written again", "one writer"
+                        "a name is written twice", node.op_type, name_of(node), f"'{name}' is {kind}", "one writer"
                     )
 
     @classmethod
@@ -85,6 +92,13 @@ class Body:
         if found is None:
             found = self._children[index] = tuple(Body.of_graph(graph) for graph in subgraphs(self.nodes[index]))
         return found
+
+    def reader(self, name: str) -> onnx.NodeProto | None:
+        """The first node that reads a name, itself or in a subgraph; None where only an output is of this name."""
+        for index, node in enumerate(self.nodes):
+            if name in reads(node) or any(name in child.free for child in self.children(index)):
+                return node
+        return None
 
     @cached_property
     def free(self) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ from repro.errors import ReproError
 from repro.frontend.limits import FunctionKey, call_key, domain_of
 from repro.frontend.load import LoadedModel, function_opsets
 from repro.frontend.registry import find_op, known_versions
-from repro.frontend.scope import Body, reads
+from repro.frontend.scope import Body, name_of, reads
 
 
 def unknown_ops(loaded: LoadedModel) -> ReproError:
-    """Lists every operator that the outputs may need and that is not supported, with counts."""
+    """Lists every operator that the outputs may need and that is not supported, with counts and one of its nodes."""
     counts: Counter[str] = Counter()
+    places: dict[str, str] = {}
     pending: list[tuple[Body, Mapping[str, int]]] = [(Body.of_graph(loaded.proto.graph), loaded.opsets)]
     visited: set[FunctionKey] = set()
     while pending:
@@ -31,10 +32,12 @@ def unknown_ops(loaded: LoadedModel) -> ReproError:
             domain = domain_of(node.domain)
             version = opsets.get(domain, 1)
             if find_op(domain, node.op_type, version) is None:
-                counts[_listed(node.op_type, domain, version)] += 1
+                listed = _listed(node.op_type, domain, version)
+                counts[listed] += 1
+                places.setdefault(listed, name_of(node))
     return ReproError(
         "the model uses operators that are not supported",
-        found=", ".join(f"{name} ×{count}" for name, count in sorted(counts.items())),
+        found=", ".join(f"{name} ×{count} (at '{places[name]}')" for name, count in sorted(counts.items())),
         expected="operators listed in docs/coverage.md, or local functions over them",
         next=_advice(counts),
     )

@@ -10,6 +10,7 @@ import pytest
 
 import repro
 from repro import cli
+from repro.cli import arguments
 from repro.errors import EXIT_MISMATCH, EXIT_USAGE
 from tests.cli.conftest import MODEL
 
@@ -48,6 +49,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("build m.onnx --bind M=8", ("names no dimension", "found: M", "expected: N, or INPUT[AXIS]")),
     ("build m.onnx --bind N=eight", ("--bind takes a size", "N=eight", "integer from 0 up")),
     ("build m.onnx --bind N", ("--bind takes a name and a value", "expected: NAME=VALUE")),
+    ("build m.onnx --bind N=4 --bind input[0]=5", ("input 'input' conflicts", "input[0]=5 and N=4", "leave one")),
+    ("build m.onnx --bind input[-2]=5 --inputs train.npz", ("input 'input' conflicts", "extent 12", "input[-2]=5")),
+    ("build m.onnx --set input=1e400", ("that a double can hold", "found: 1e400", "write Infinity")),
+    ("build m.onnx --set input=-1e300", ("--set input: the value does not fit", "expected: f32")),
+    ("build m.onnx --set a=b=1", ("--set names no input", "found: a=b")),
     ("build m.onnx --bind N=4 --optimizer adam", ("needs a loss", "optimizer, without a loss", "add --loss")),
     ("build m.onnx --bind N=4 --loss mse --option beta1", ("--option takes", "expected: NAME=VALUE")),
     ("build m.onnx --inputs objects.npz", ("array 'input': Python objects", "numpy.savez")),
@@ -106,6 +112,11 @@ def test_a_checkpoint_of_another_run_is_wrong_use_and_says_what_to_give(
     target = [] if words.startswith("export") else ["--target", "reference"]
     assert cli.main([*words.format(other=mlp).split(), *target]) == EXIT_USAGE
     assert told in capsys.readouterr().err
+
+
+def test_names_with_an_equals_sign_are_names():
+    assert arguments.bindings(["n=k=4"]) == {"n=k": 4}
+    assert arguments.values(["a=b=1", "c==[Infinity, 0.1]"]) == {"a=b": 1, "c=": [float("inf"), 0.1]}
 
 
 def test_an_open_dimension_is_named_with_the_option_that_fixes_it(capsys):

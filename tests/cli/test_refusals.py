@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import shutil
 import subprocess
@@ -190,6 +191,24 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path):
         assert through.is_symlink() and not file.is_symlink()
         assert file.read_text() == text
     assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link", "file", "through"}
+
+
+@pytest.mark.parametrize("name", ["pipe", "endless", "folder"])
+def test_what_is_no_file_is_not_read(name: str, tmp_path: Path):
+    """A pipe would block, and some devices have no end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ReproError, match="the blob cannot be read") as told:
+        files.read_file(tmp_path / name, "the blob")
+    assert str(tmp_path / name) in str(told.value)
+
+
+def test_output_that_its_encoding_has_not_is_told(monkeypatch: pytest.MonkeyPatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii"))
+    assert ended(lambda words: print("caf\u00e9"), []) == EXIT_GOOD
+    assert written.getvalue().split() == [rb"caf\xe9"]
 
 
 @needs_full
