@@ -154,7 +154,8 @@ def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Pa
             "this model has no name that an output folder could have", found=f"'{model}'", next="choose -o"
         )
     folder = Path(model).with_suffix(".repro") if out is None else Path(out)
-    if resolved(folder) in resolved(Path(model)).parents:
+    place = resolved(Path(model))
+    if resolved(folder) in (place, *place.parents) and (place.is_dir() or resolved(folder) != place):
         raise ReproError("the output folder holds the model itself", found=str(folder), next="choose another with -o")
     return folder
 

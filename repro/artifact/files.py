@@ -157,7 +157,9 @@ def read_file(path: Path, what: str) -> Bytes:
 
 @contextlib.contextmanager
 def replaced_folder(path: Path) -> Generator[Path]:
-    """A new sibling folder to fill; on success it takes the place of `path`, on failure nothing remains."""
+    """A new sibling folder to fill; on success it takes the place of `path`, on failure nothing remains. A link stays
+    one: it is what it leads to that is replaced."""
+    path = resolved(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
     old = fresh.with_name(fresh.name + "-old")

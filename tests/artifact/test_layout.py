@@ -84,6 +84,18 @@ def test_another_folder_is_refused_without_force(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["m.repro"]
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_to_a_folder_stays_one(exists: bool, tmp_path: Path) -> None:
+    link, real = tmp_path / "link.repro", tmp_path / "real" / "a.repro"
+    (real if exists else real.parent).mkdir(parents=True)
+    link.symlink_to(real)
+    assert write(sample_artifact(), link)
+    assert link.is_symlink() and (real / "artifact.json").exists()
+    assert sorted(path.name for path in (*tmp_path.iterdir(), *real.parent.iterdir())) == [
+        "a.repro", "link.repro", "real",
+    ]  # fmt: skip
+
+
 def test_a_damaged_copy_is_not_the_identical_one(tmp_path: Path) -> None:
     folder = tmp_path / "m.repro"
     write(sample_artifact(), folder)

@@ -193,6 +193,17 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path):
     assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link", "file", "through"}
 
 
+def test_a_folder_of_models_is_not_replaced(tmp_path: Path):
+    """Of ONNX Runtime's training artifacts, say; nor one around it, by a link."""
+    models, link = tmp_path / "models.repro", tmp_path / "link"
+    models.mkdir()
+    link.symlink_to(models)
+    for out in (None, models, link, tmp_path):
+        with pytest.raises(ReproError, match="holds the model itself"):
+            driver.build(models, out, force=True)
+    assert models.is_dir() and link.is_symlink()
+
+
 @pytest.mark.parametrize("name", ["pipe", "endless", "folder"])
 def test_what_is_no_file_is_not_read(name: str, tmp_path: Path):
     """A pipe would block, and some devices have no end."""
