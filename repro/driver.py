@@ -155,7 +155,8 @@ def _output_folder(model: str | Path | ModelProto, out: str | Path | None) -> Pa
         )
     folder = Path(model).with_suffix(".repro") if out is None else Path(out)
     place = resolved(Path(model))
-    if resolved(folder) in (place, *place.parents) and (place.is_dir() or resolved(folder) != place):
+    models = [place] if place.is_dir() and not (place / "artifact.json").exists() else []  # an artifact is no model
+    if resolved(folder) in (*models, *place.parents):
         raise ReproError("the output folder holds the model itself", found=str(folder), next="choose another with -o")
     return folder
 

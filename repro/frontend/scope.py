@@ -65,13 +65,11 @@ class Body:
         self.initializers = {tensor.name: tensor for tensor in initializers}
         self.producer: dict[str, int] = {}
         self._children: dict[int, tuple[Body, ...]] = {}
-        given = {*self.inputs, *self.initializers}
         for index, node in enumerate(self.nodes):
-            for name in filter(None, node.output):
-                if name in given or self.producer.setdefault(name, index) != index:
-                    kind = "an input or initializer" if name in given else "what another node writes"
+            for name in node.output:
+                if name and self.producer.setdefault(name, index) != index:
                     raise ReproError(
-                        "a name is written twice", node.op_type, name_of(node), f"'{name}' is {kind}", "one writer"
+                        "two nodes write one name", node.op_type, node.name, f"'{name}' is written again", "one writer"
                     )
 
     @classmethod

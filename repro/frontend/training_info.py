@@ -330,12 +330,14 @@ def _joined_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _check_names(stage: _Stage, model: onnx.GraphProto, algorithm: onnx.GraphProto) -> None:
-    """No input or initializer of the algorithm may have the name of one of the model; the body refuses nodes that write
-    what is there."""
-    ours, theirs = ({item.name for item in (*each.input, *each.initializer)} for each in (algorithm, model))
-    taken = sorted(ours & theirs)
+    """Nothing in the algorithm may take a name of the model's graph; the body refuses two nodes that do."""
+    ours = [item.name for item in (*algorithm.input, *algorithm.initializer)]
+    made = {name for node in (*model.node, *algorithm.node) for name in node.output}
+    theirs = {item.name for item in (*model.input, *model.initializer)}
+    written = {name for node in algorithm.node for name in node.output if name}
+    taken = sorted((made | theirs).intersection(ours) | theirs.intersection(written))
     if taken:
-        expected = "names of its own for the algorithm's inputs and initializers"
+        expected = "names of its own for the algorithm's inputs, initializers and results"
         raise _error(stage, "the algorithm takes a name that is in use", f"'{taken[0]}'", expected)
 
 
