@@ -38,7 +38,7 @@ def called(kernel: Kernel, call: Call) -> Called:
 def call_of(made: Called, kernels: list[Kernel], buffers: Sequence[Buffer]) -> Call:
     """The call of its kernel, which is added to the kernels; in that, buffers are numbered by first use.
 
-    InternalError: the kernel would take or store what is not there."""
+    InternalError: the kernel asks for an axis that it has not, or stores outside of a buffer."""
     _check(made, buffers)
     loads = [expr.buffer for expr in topological(made.roots) if isinstance(expr, Load)]
     written = [store.buffer for store in made.stores]

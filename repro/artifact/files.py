@@ -142,17 +142,21 @@ def make_folder(path: Path) -> None:
 def read_file(path: Path, what: str) -> Bytes:
     """The file's bytes. Raises ReproError naming `what` if it is missing, unreadable or no plain file."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not block here
-        with os.fdopen(handle, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):  # a device may well have no end
-                raise ValueError("Is a directory" if stat.S_ISDIR(status.st_mode) else "no plain file")
+                raise ValueError("no plain file")
             if status.st_size < MAPPED_FROM:
                 return file.read()
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ReproError(f"{what} cannot be read", found=f"{path}: {reason}") from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes to does not block."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @contextlib.contextmanager
