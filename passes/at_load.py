@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from passes.operands import with_term
 from passes.plan import plan
 from passes.rename import rewritten
 from passes.sequences import bodies, by_first_use, renamed, touched, with_bodies
@@ -244,7 +245,7 @@ def _reader(
 ) -> tuple[Kernel, Expr]:
     """The contraction on the copy, and its load of that."""
     found = load(held.dtype, operand, offset)
-    values = rewritten([store.value for store in kernel.stores], {contraction.terms[1]: found})
+    values = with_term([store.value for store in kernel.stores], contraction, 1, found)
     stores = tuple(replace(store, value=value) for store, value in zip(kernel.stores, values, strict=True))
     buffers = tuple(held if position == operand else each for position, each in enumerate(kernel.buffers))
     return replace(kernel, buffers=buffers, stores=stores), found

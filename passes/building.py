@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from passes import operands
+from passes.calls import checked
 from passes.collapse import collapse, roots, split
 from passes.loop_bodies import MANY
-from passes.rename import renumber_buffers, renumber_scalars, substitute
+from passes.rename import renumber_buffers, renumber_scalars
 from repro.ir import index as ix
 from repro.ir.contraction import find
 from repro.ir.expressions import Expr, Load, Scalar, load, topological
@@ -110,7 +111,8 @@ class KernelBuilder:
             place = ix.linear(axes, packed.type.shape)
             found.append(self._call(collapse(Nest(axes, 0, place, term)), packed))
             read = load(term.dtype, self.local(packed.buffer), place)
-            nest = collapse(replace(nest, value=substitute(nest.value, term, read)))
+            (value,) = operands.with_term([nest.value], contraction, side, read)
+            nest = collapse(replace(nest, value=value))
         return [*found, self._call(nest, target)]
 
     def invariant(self, term: Expr) -> bool:
@@ -144,7 +146,7 @@ class KernelBuilder:
         used_loops = tuple(loops[position] for position in counters)
         extents = tuple(self.builder.loops[loop] for loop in used_loops)
         kernel = Kernel(parameters, extents, nest.axes, nest.serial, (store,))
-        return Call(self.builder.kernel(kernel), buffers, used_loops)
+        return Call(self.builder.kernel(checked(kernel)), buffers, used_loops)
 
 
 def _bare(nest: Nest) -> Kernel:

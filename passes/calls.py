@@ -39,7 +39,6 @@ def call_of(made: Called, kernels: list[Kernel], buffers: Sequence[Buffer]) -> C
     """The call of its kernel, which is added to the kernels; in that, buffers are numbered by first use.
 
     InternalError: the kernel asks for an axis that it has not, or stores outside of a buffer."""
-    _check(made, buffers)
     loads = [expr.buffer for expr in topological(made.roots) if isinstance(expr, Load)]
     written = [store.buffer for store in made.stores]
     used = dict.fromkeys([*loads, *written])
@@ -51,21 +50,26 @@ def call_of(made: Called, kernels: list[Kernel], buffers: Sequence[Buffer]) -> C
     stores = tuple(Store(names[store.buffer], place, value) for store, place, value in pairs)
     parameters = tuple(BufferParameter(buffers[b].dtype, buffers[b].elements, b in written) for b in used)
     extents = tuple(counters[depth].extent for depth in depths)
-    kernels.append(Kernel(parameters, extents, made.axes, 0, stores))
+    kernels.append(checked(Kernel(parameters, extents, made.axes, 0, stores)))
     return Call(len(kernels) - 1, tuple(used), tuple(depths))
 
 
-def _check(made: Called, buffers: Sequence[Buffer]) -> None:
-    """That a kernel has every axis that it asks for, and stores inside of its buffers, as far as that can be said
-    beforehand: code would write over what lies beside them."""
-    missing = frozenset[Axis]().union(*(root.free for root in made.roots)) - frozenset(made.axes)
+def checked(kernel: Kernel) -> Kernel:
+    """The kernel, which has every axis that it asks for, and stores inside of its buffers as far as that can be said
+    beforehand: code would write over what lies beside them.
+
+    InternalError: it has not, or does not."""
+    missing = frozenset[Axis]().union(
+        *(root.free for store in kernel.stores for root in store.expressions)
+    ) - frozenset(kernel.axes)
     if missing:
         raise InternalError(f"a kernel asks for axes that it has not: {', '.join(sorted(map(str, missing)))}")
-    for store in made.stores:
+    for store in kernel.stores:
         parts = list(topological([store.offset]))
         exact = all(isinstance(part, Axis | Scalar | Const | Affine) for part in parts)
         if store.when is not None or not exact or any(isinstance(part, Axis) and not part.extent for part in parts):
             continue
-        (low, high), elements = ix.bounds(store.offset), buffers[store.buffer].elements
+        (low, high), elements = ix.bounds(store.offset), kernel.buffers[store.buffer].elements
         if low < 0 or high >= elements:
             raise InternalError(f"a kernel stores elements {low} to {high} of {elements}")
+    return kernel

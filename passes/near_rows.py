@@ -177,7 +177,8 @@ def joined(producer: Called, consumer: Called, buffer: int) -> Called | None:
         if isinstance(expr, Load) and expr.buffer == buffer:
             if expr.when is not None:
                 return None
-            index = ix.delinear(expr.offset, extents)
+            (offset,) = rewritten([expr.offset], known)
+            index = ix.delinear(offset, extents)
             (known[expr],) = rewritten([value], dict(zip(axes, index, strict=True)))
     roots = rewritten(consumer.roots, known)
     rows = frozenset(consumer.axes[:-1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from passes.rename import rewritten
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction
 from repro.ir.expressions import Axis, Expr, IndexOp, Load, topological
@@ -87,3 +88,10 @@ def places(contraction: Contraction, side: int, tiles: bool) -> tuple[Axis, ...]
     if tiles:
         return (*batch, *own[:-1], *terms, own[-1])
     return (*batch, *own, *terms) if side == 0 else (*batch, *terms, *own)
+
+
+def with_term(expressions: Sequence[Expr], contraction: Contraction, side: int, term: Expr) -> list[Expr]:
+    """The expressions with another term for a side's in the contraction's sum. What is computed of the sum may read the
+    old one as well, where the axes of the terms are not known: there it stays."""
+    (reduce,) = rewritten([contraction.reduce], {contraction.terms[side]: term})
+    return rewritten(expressions, {contraction.reduce: reduce})

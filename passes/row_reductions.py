@@ -101,8 +101,8 @@ def _in_order(store: Store, axes: Sequence[Axis]) -> bool:
 
 def joined(first: Called, then: Called, is_kept: Callable[[int], bool]) -> Called | None:
     """Both as one, the first's values in place of what the second loads of them; None where it needs those of other
-    rows or of rows that are not near, or they go over different ones. What `is_kept`, or the second does not read, is
-    stored as before."""
+    rows or of rows that are not near, they go over different ones, or the second writes what the first touches. What
+    `is_kept`, or the second does not read, is stored as before."""
     if [axis.extent for axis in first.axes] != [axis.extent for axis in then.axes]:
         return None
     if not _rows_of(first) & _rows_of(then) or len(_reduces(first)) + len(_reduces(then)) > MOST:
@@ -114,8 +114,8 @@ def joined(first: Called, then: Called, is_kept: Callable[[int], bool]) -> Calle
     values = rewritten([with_axes_from(fresh, store.value) for store in first.stores], moved)
     known: dict[Expr, Expr] = {}
     places = {store.buffer: value for store, value in zip(first.stores, values, strict=True)}
-    read = {expr.buffer for expr in topological(then.roots) if isinstance(expr, Load)} & places.keys()
-    if not _may_meet(first, then, bool(read)):
+    read = _loaded(then) & places.keys()
+    if not _may_meet(first, then, bool(read)) or any(s.buffer in _loaded(first) | places.keys() for s in then.stores):
         return None
     for expr in topological(then.roots):
         if isinstance(expr, Load) and expr.buffer in places:
@@ -136,6 +136,10 @@ def _may_meet(first: Called, then: Called, reads: bool) -> bool:
     counts = {math.prod(axis.extent for axis in each.axes) for each in found}
     sums = all(isinstance(each.order, Lanes) for each in found)
     return len(counts) == 1 and (max(counts) <= LONGEST_KEPT or (sums and not reads))
+
+
+def _loaded(call: Called) -> set[int]:
+    return {expr.buffer for expr in topological(call.roots) if isinstance(expr, Load)}
 
 
 def _reduces(call: Called) -> list[Reduce]:

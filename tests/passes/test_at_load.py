@@ -25,7 +25,7 @@ from repro.ir.parse_program import parse_program
 from repro.ir.program import PARAMETER, PREPARED, TEMPORARY, Call, Commit, CountedLoop, Program, RowBlocks, walk
 from repro.ir.types import F32, Array, TensorType
 from repro.machines import AARCH64, CPUS, X86_64_V3, Machine
-from repro.ops import add, broadcast, loop, matmul, mul, reshape, transpose
+from repro.ops import add, broadcast, loop, matmul, mul, reshape, slice_, transpose
 from repro.ops.record import evaluate
 from repro.runtime.buffers import give_back
 from repro.targets import interpreter
@@ -104,6 +104,17 @@ def widened() -> Case:
     return Case(Graph((kind,), (matmul(x, every),)), 0)
 
 
+def added_behind() -> Case:
+    """A row that a contraction reads as a large matrix, and that is added to its sums: somebody else reads it."""
+    kind, x = taking(64, 64)
+    row = slice_(weights(0, 64, 64), (0, 0), (1, 64))
+    return Case(Graph((kind,), (add(matmul(x, _repeated(row)), _repeated(row)),)), 0)
+
+
+def _repeated(row: Value) -> Value:
+    return broadcast(reshape(row, (64,)), (64, 64), (1,))
+
+
 def varying() -> Case:
     """No constants at all."""
     kind = TensorType(F32, (32, 32))
@@ -111,7 +122,7 @@ def varying() -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    each.__name__: each for each in (layers, batched, twice, steps, both_ways, shown, widened, varying)
+    each.__name__: each for each in (layers, batched, twice, steps, both_ways, shown, widened, added_behind, varying)
 }
 EVERY_CASE = pytest.mark.parametrize("name", CASES)
 

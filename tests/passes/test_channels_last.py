@@ -23,7 +23,7 @@ from repro.ir.graph import Graph, Value, argument
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import INPUT, OUTPUT, Buffer, Call, CountedLoop, Program, RowBlocks, walk
 from repro.ir.types import F16, F32, F64, I64, Array, DType, TensorType, to_storage
-from repro.ops import add, broadcast, convert_to, elementwise, loop, transpose
+from repro.ops import add, broadcast, convert_to, elementwise, loop, scatter, transpose
 from repro.ops.record import evaluate
 from repro.targets.cpu.target import FAMILY
 from tests.running import assert_same_everywhere
@@ -222,3 +222,13 @@ def test_places_are_known_to_lie_in_their_channel(
     monkeypatch.setattr(pass_under_test, "READS", 0)
     program = clamped(low, high)
     assert len(channels_last(program, LANES).steps) == calls
+
+
+def test_no_channels() -> None:
+    """What is written into a turned picture without elements."""
+    kinds = TensorType(F32, (0, 3)), TensorType(I64, (1, 1)), TensorType(F32, (1, 0))
+    picture, points, updates = (argument(number, kind) for number, kind in enumerate(kinds))
+    graph = Graph(kinds, (scatter("set", transpose(picture, (1, 0)), points, updates, (0,)),))
+    inputs = [np.zeros(each.shape, np.int64 if each.dtype is I64 else np.float32) for each in kinds]
+    program = channels_last(pipeline.run(graph).program, LANES)
+    assert_same_everywhere(program, inputs, evaluate(graph, inputs, ()))

@@ -14,7 +14,20 @@ from repro.ir.graph import Graph, argument
 from repro.ir.loops import Kernel
 from repro.ir.types import F32, TensorType
 from repro.machines import CPUS
-from repro.ops import add, concatenate, convolution, dot, fill, matmul, maximum, reduce_axes, reshape, transpose
+from repro.ops import (
+    add,
+    broadcast,
+    concatenate,
+    convolution,
+    dot,
+    fill,
+    matmul,
+    maximum,
+    reduce_axes,
+    reshape,
+    slice_,
+    transpose,
+)
 from repro.ops.record import evaluate
 from repro.targets import cpu
 from tests.running import run_on_cpu
@@ -70,6 +83,19 @@ def test_an_awkward_operand_has_a_kernel_of_its_own() -> None:
     strided = (tensor(48, 7, 60), tensor(60, 600))
     steps = Graph(strided, (dot(argument(0, strided[0]), argument(1, strided[1]), ((2,), (0,))),))
     assert len(lower(steps).kernels) == 1, "rows of 60 terms are read as they lie"
+    same_bits(graph)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_operand_that_is_read_behind_the_products_too(side: int) -> None:
+    """A column of a matrix, repeated along the terms for one side and added to the sums."""
+    kinds = (tensor(64, 5), tensor(512, 64))
+    column = reshape(slice_(argument(0, kinds[0]), (0, 0), (64, 1)), (64,))
+    repeated, other = broadcast(column, (64, 64), (0,)), argument(1, kinds[1])
+    operands = (repeated, other) if side == 0 else (other, repeated)
+    products = dot(*operands, ((1,), (1,)))
+    graph = Graph(kinds, (add(products, broadcast(column, products.shape, (side,))),))
+    assert [find(kernel) is not None for kernel in lower(graph).kernels] == [False, True]
     same_bits(graph)
 
 
