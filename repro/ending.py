@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn, TextIO
 
 from rich.console import Console
@@ -30,6 +31,9 @@ _REFUSED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 ) | {errno.EPIPE, errno.EAGAIN, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 """What no fault of ours makes a system answer: a disk is full, say, nobody reads, or a folder is another user's."""
+_WANTS = "the system refuses what this command needs"
+_NO_THREAD = "can't start new thread"
+"""What Python says, with no number, where a limit of processes is reached."""
 
 
 def run(command: Command) -> NoReturn:
@@ -81,7 +85,22 @@ def _told(command: Command, words: Sequence[str]) -> int:
     except Exception as error:  # the last line of defence
         if isinstance(error, OSError) and error.errno in _REFUSED:
             raise
+        if str(error) == _NO_THREAD:
+            tables.show_error(errors, ReproError(_WANTS, found=_NO_THREAD, next="raise its limit of processes"))
+            return EXIT_USAGE
+        if isinstance(error, FileNotFoundError) and _nowhere():
+            tables.show_error(errors, ReproError("the current folder is gone", next="change to one that is there"))
+            return EXIT_USAGE
         return _internal_error(errors, error, words)
+
+
+def _nowhere() -> bool:
+    """Whether the current folder was removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _of_exit(errors: Console, code: str | int | None) -> int:
@@ -94,7 +113,7 @@ def _of_exit(errors: Console, code: str | int | None) -> int:
 
 def _refused(error: OSError) -> ReproError:
     where = "" if error.filename is None else f"{error.filename}: "
-    return ReproError("the system refuses what this command needs", found=f"{where}{error.strerror}")
+    return ReproError(_WANTS, found=f"{where}{error.strerror}")
 
 
 def _discard(stream: TextIO) -> None:

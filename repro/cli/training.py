@@ -109,7 +109,7 @@ def train(options: argparse.Namespace) -> int:
         )
     measured = {name: str(value) for name, value in (done.validation or {}).items()}
     if options.json:
-        fields = ("step", "epoch", "state", "interrupted")
+        fields = ("step", "epoch", "state", "interrupted", "not_finite")
         result = {name: getattr(done, name) for name in fields}
         loss = None if done.loss is None else str(done.loss)
         result |= {"loss": loss, "validation": measured, "checkpoint": str(done.checkpoint)}
@@ -119,6 +119,8 @@ def train(options: argparse.Namespace) -> int:
         rows: dict[str, object] = {"step": done.step, "epochs finished": done.epoch}
         if done.loss is not None:  # a run that is resumed at its end makes no step
             rows["loss"] = done.loss
+        if done.not_finite is not None:
+            rows["first step whose loss is not finite"] = done.not_finite
         rows |= {f"validation {name}": value for name, value in measured.items()}
         shown.show_mapping(out, "interrupted" if done.interrupted else "trained", rows)
         tables.line(out, f"checkpoint {done.checkpoint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -98,7 +99,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Trained:
-    """How a run ended. `state` is the digest of the weights and everything beside them."""
+    """How a run ended. `state` is the digest of the weights and everything beside them; `not_finite` the first step of
+    the run whose loss is infinite or no number."""
 
     step: int
     epoch: int
@@ -107,6 +109,7 @@ class Trained:
     checkpoint: Path
     interrupted: bool
     validation: Metrics | None
+    not_finite: int | None
 
 
 def train(
@@ -160,6 +163,7 @@ class _Run:
             "samples": fitted.samples,
         }
         self.step, self.loss = 0, ""
+        self.not_finite: int | None = None
         self.written: Path | None = None
         self.validation: Metrics | None = None
         self.trace: trace.TraceWriter | None = None
@@ -257,7 +261,7 @@ class _Run:
         written = self.written or self.settings.checkpoint
         interrupted = self.step < self.total
         epoch = self.batches.cursor(self.step)[0]
-        return Trained(self.step, epoch, value, state, written, interrupted, self.validation)
+        return Trained(self.step, epoch, value, state, written, interrupted, self.validation, self.not_finite)
 
     def _step(self) -> float:
         inputs = self.batches.inputs(self.step)
@@ -271,6 +275,8 @@ class _Run:
             self.trace.add(self.step, loss, inputs, state, shown)
         value = float(loss.reshape(()))
         self.metrics.step(self.step, epoch, value)
+        if self.not_finite is None and not math.isfinite(value):
+            self.not_finite = self.step
         return value
 
     def _node_digests(self, inputs: Mapping[str, Array]) -> tuple[str, ...] | None:

@@ -106,6 +106,25 @@ def test_a_name_that_the_system_refuses_is_no_fault_of_ours(
         assert "error: " in error
 
 
+def test_a_current_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["build", "model.onnx"]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert "internal" not in error
+    assert "error: " in error
+
+
+def test_no_more_threads(capsys):
+    def command(_: list[str]) -> int:
+        raise RuntimeError("can't start new thread")
+
+    assert ended(command, []) == EXIT_USAGE
+    assert "limit of processes" in capsys.readouterr().err
+
+
 _STOPPED = """
 import signal, sys
 from repro.__main__ import main

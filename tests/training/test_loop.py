@@ -55,6 +55,15 @@ def test_a_run_learns_and_says_what_it_did(train: Train, samples: Path, tmp_path
     assert [p.name for p in checkpoints.documents(tmp_path / "a")] == [f"step-000000{n}.json" for n in (36, 48, 60)]
 
 
+def test_a_loss_that_is_no_number_is_told(artifact: Path, samples: Path, tmp_path: Path, target: str):
+    arrays = {name: array.copy() for name, array in repro.read_npz(samples).items()}
+    arrays["input"][17] = np.nan
+    done = repro.train(artifact, arrays, checkpoint=tmp_path / "a", steps=STEPS, target=target)
+    lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert done.not_finite == min(line["step"] for line in lines if line["loss"] == "nan")
+    assert repro.train(artifact, samples, checkpoint=tmp_path / "b", steps=2, target=target).not_finite is None
+
+
 def test_the_validation_loss_is_the_loss_of_the_build(train: Train, artifact: Path, samples: Path, tmp_path: Path):
     """The same formula in float64 NumPy, on the outputs of the exported weights."""
     done = train("a", validation=samples, trace=None)
