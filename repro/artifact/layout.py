@@ -20,6 +20,7 @@ from repro.artifact.config import Config, to_json
 from repro.artifact.media import ARTIFACT_TYPE, CONFIG_TYPE, INDEX_TYPE, MANIFEST_TYPE, TITLE
 from repro.errors import ReproError
 
+TOPS = frozenset({"artifact.json", "index.json", "oci-layout"})
 LAYOUT_FILE = b'{"imageLayoutVersion":"1.0.0"}'
 
 
@@ -86,6 +87,14 @@ def descriptor(media_type: str, data: Bytes, digest: str | None = None) -> dict[
 def blob_path(folder: Path, digest: str) -> Path:
     algorithm, _, digits = digest.partition(":")
     return folder / "blobs" / algorithm / digits
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one of an artifact's own, there or not: written over, the artifact is damaged."""
+    folder = path.parent
+    if path.name in TOPS:
+        return (folder / "blobs").is_dir()
+    return folder.parent.name == "blobs" and (folder.parent.parent / "artifact.json").is_file()
 
 
 def unique(layers: Iterable[Layer]) -> tuple[Layer, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from repro import driver
 from repro.artifact.files import resolved
+from repro.artifact.layout import is_part
 from repro.artifact.loaded import MOST_THREADS
 from repro.errors import ReproError
 from repro.frontend.integer_qdq import FLOAT, QDQ
@@ -49,6 +50,8 @@ def _writable(path: Path, text: str) -> Path:
     if place.is_symlink():
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: its links lead in a circle")
     folder = place.parent
+    if is_part(place):
+        raise argparse.ArgumentTypeError(f"{text!r} is a file of an artifact, which it would damage")
     if not folder.is_dir():
         raise argparse.ArgumentTypeError(f"there is no such folder: {str(folder)!r}")
     if not os.access(folder, os.W_OK):

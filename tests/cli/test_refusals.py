@@ -310,3 +310,13 @@ def test_what_can_be_written_is_a_place_for_a_file(tmp_path: Path) -> None:
         with pytest.raises(argparse.ArgumentTypeError, match="cannot be written"):
             new_file(impossible)
     assert (tmp_path / "file").read_text() == "old"
+
+
+def test_no_report_is_written_over_an_artifact(tmp_path: Path) -> None:
+    (tmp_path / "blobs" / "sha256").mkdir(parents=True)
+    (tmp_path / "artifact.json").write_text("{}")
+    (link := tmp_path / "link").symlink_to(tmp_path / "artifact.json")
+    for path in (tmp_path / "artifact.json", tmp_path / "oci-layout", link, tmp_path / "blobs" / "sha256" / "0a"):
+        with pytest.raises(argparse.ArgumentTypeError, match="a file of an artifact"):
+            new_file(str(path))
+    assert new_file(str(tmp_path / "report.json")) == tmp_path / "report.json"
