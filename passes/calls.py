@@ -67,7 +67,11 @@ def checked(kernel: Kernel) -> Kernel:
     for store in kernel.stores:
         parts = list(topological([store.offset]))
         exact = all(isinstance(part, Axis | Scalar | Const | Affine) for part in parts)
-        if store.when is not None or not exact or any(isinstance(part, Axis) and not part.extent for part in parts):
+        if (
+            store.when is not None
+            or not exact
+            or any(isinstance(part, Axis | Scalar) and not part.extent for part in parts)
+        ):
             continue
         (low, high), elements = ix.bounds(store.offset), kernel.buffers[store.buffer].elements
         if low < 0 or high >= elements:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from passes.calls import Called, call_of, called
+from passes.near_rows import with_axes_from
 from passes.plan import if_no_larger
 from passes.rename import rewritten
 from passes.sequences import touches
@@ -133,14 +134,26 @@ def _is_dense(dot: Called) -> bool:
     return not more and ix.bounds(store.offset) == (0, stride - 1)
 
 
+def _with_other_axes(update: Called, dot: Called) -> Called:
+    """The update over axes of its own: what it computes from them is not computed from those of the dot that have the
+    same numbers and extents, and whose outputs may lie the other way."""
+    first = 1 + max(expr.number for expr in (*topological(dot.roots), *dot.axes) if isinstance(expr, Axis))
+    flat = [with_axes_from(first, root) for root in update.roots]
+    axes = tuple(ix.axis(first + axis.number, axis.extent) for axis in update.axes)
+    pairs = zip(update.stores, flat[::2], flat[1::2], strict=True)
+    return Called(axes, tuple(Store(store.buffer, offset, value) for store, offset, value in pairs))
+
+
 def joined(dot: Called, update: Called) -> Called | None:
     """The update of every element, computed where the dot's outputs are; None where it takes them, or anything else,
-    from other places than those that it writes, has not as many elements, or the dot multiplies what it writes."""
+    from other places than those that it writes or from its indices, has not as many elements, or the dot multiplies
+    what it writes."""
     (gradient,), written = dot.stores, {store.buffer for store in update.stores}
     over = {each for each in topological(dot.roots) if isinstance(each, Load) and each.buffer in written}
     factors = {each for whole in topological(dot.roots) if isinstance(whole, Reduce) for each in topological([whole])}
     if over & factors or any(each.offset is not gradient.offset for each in over):
         return None
+    update = _with_other_axes(update, dot)
     roots = list(topological(update.roots))
     loads = [expr for expr in roots if isinstance(expr, Load)]
     places = {store.offset for store in update.stores} | {each.offset for each in loads if each.offset.free}

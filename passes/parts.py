@@ -19,7 +19,7 @@ from itertools import groupby
 from passes.calls import Called, call_of, called
 from passes.plan import if_no_larger
 from passes.rename import rewritten, settled
-from passes.sequences import touched
+from passes.sequences import touched, touched_itself
 from repro.ir import index as ix
 from repro.ir.expressions import FALSE, Axis, Expr, IndexOp, Load, Reduce, const, topological
 from repro.ir.loops import Kernel, Store
@@ -50,8 +50,7 @@ class _Parts:
             for buffer, writes in touched(program, call):
                 if writes:
                     self.writers.setdefault(buffer, []).append(place)
-        calls = (step for step in walk(program.steps) if isinstance(step, Call))
-        self.uses = Counter(buffer for call in calls for buffer in call.buffers)
+        self.uses = Counter(buffer for step in walk(program.steps) for buffer, _ in touched_itself(program, step))
 
     def steps(self) -> tuple[Step, ...]:
         gone = set[int]()

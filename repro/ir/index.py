@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from repro.ir.expressions import FALSE, TRUE, Affine, Apply, Axis, Const, Expr, IndexOp, Scalar, apply, const
 from repro.ir.types import I64
 
-_UNBOUNDED = (-(1 << 62), 1 << 62)
+_UNBOUNDED = (-(1 << 63), (1 << 63) - 1)
+"""What an i64 may be."""
 
 
 def number(value: int) -> Expr:

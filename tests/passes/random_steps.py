@@ -28,6 +28,7 @@ from repro.ops import (
     fill,
     gather,
     integers,
+    iota,
     loop,
     maximum,
     minimum,
@@ -179,7 +180,8 @@ def arithmetic(scope: Scope) -> Sequence[Value]:
 def chosen(scope: Scope) -> Sequence[Value]:
     a = scope.any()
     b = scope.of(a.type)
-    return (select(compare("lt", a, b), scope.of(a.type), b),)
+    known = (compare("lt", a, b), *((triangle(scope, a.shape),) if a.rank else ()))
+    return (select(scope.pick(known), scope.of(a.type), b),)
 
 
 def moved(scope: Scope) -> Sequence[Value]:
@@ -231,12 +233,22 @@ def assembled(scope: Scope) -> Sequence[Value]:
 
 
 def learned(scope: Scope, before: Value) -> Value:
-    """A value less a product, its first rows or columns, or one of its elements."""
+    """A value less a product, its square, its first rows or columns, or one of its elements; or a triangle of that."""
     rows, columns = before.shape
     left, right = (scope.of(TensorType(F32, (4, scope.pick((extent, ROWS))))) for extent in (rows, columns))
-    product = dot(left, right, ((0,), (0,)))
+    turned = transpose(dot(right, left, ((0,), (0,))), (1, 0))
+    product = scope.pick((dot(left, right, ((0,), (0,))), turned))
     one = broadcast(reshape(slice_(product, (0, 0), (1, 1)), ()), before.shape, ())
-    return sub(before, scope.pick((*(slice_(product, (0, 0), before.shape),) * 3, one)))
+    taken = scope.pick((*(slice_(product, (0, 0), before.shape),) * 3, one))
+    after = sub(before, scope.pick((taken, clipped(mul(taken, taken)))))
+    return scope.pick((after, after, select(triangle(scope, before.shape), after, fill(0.0, before.type))))
+
+
+def triangle(scope: Scope, shape: tuple[int, ...]) -> Value:
+    """Above a diagonal, below it, or on it; of a vector some places."""
+    first, last = iota(shape, 0), iota(shape, len(shape) - 1)
+    end = last if len(shape) > 1 else fill(scope.number(0, ROWS), first.type)
+    return compare(scope.pick(("lt", "ge", "eq")), first, end)
 
 
 def running(scope: Scope) -> Sequence[Value]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from passes.calls import Called, call_of
+from passes.calls import Called, call_of, checked
 from repro.errors import InternalError
 from repro.ir import index as ix
-from repro.ir.expressions import Expr, const, load
-from repro.ir.loops import Kernel, Store
+from repro.ir.expressions import Expr, Scalar, const, load
+from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.program import OUTPUT, Buffer
-from repro.ir.types import F32
+from repro.ir.types import F32, I64
 
 ROW, COLUMN = ix.axis(0, 5), ix.axis(1, 4)
 BUFFERS = (Buffer(F32, 20, OUTPUT, 0),)
@@ -22,6 +22,15 @@ def test_a_store_inside_its_buffer(offset: Expr) -> None:
     kernels = list[Kernel]()
     call_of(Called((ROW, COLUMN), (Store(0, offset, const(F32, 0)),)), kernels, BUFFERS)
     assert len(kernels) == 1
+
+
+def test_a_store_of_a_loop_without_iterations() -> None:
+    """Backwards from the last row, of which there is none."""
+    row = ix.scale(ix.add(ix.number(-1), ix.scale(Scalar(I64, (0, 0), ()), -1)), 4)
+    kernel = Kernel(
+        (BufferParameter(F32, 0, True),), (0,), (COLUMN,), 0, (Store(0, ix.add(row, COLUMN), const(F32, 0)),)
+    )
+    assert checked(kernel) is kernel
 
 
 @pytest.mark.parametrize(("by", "ends"), [(1, "1 to 20"), (-3, "-3 to 16")])

@@ -21,15 +21,19 @@ from repro.ir.types import BF16, F32, Array, TensorType, to_storage
 from repro.ops import (
     add,
     broadcast,
+    compare,
     convert_to,
     div,
     elementwise,
+    fill,
+    iota,
     matmul,
     maximum,
     mul,
     reduce_axes,
     reshape,
     scalar,
+    select,
     slice_,
     sub,
     transpose,
@@ -142,6 +146,16 @@ def test_an_update_goes_into_the_gradients_dot(optimizer: str, turned: bool) -> 
     assert fused(made) == 1
     assert made.arena_bytes < program.arena_bytes
     check(step, special=True)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_update_that_depends_on_indices(turned: bool) -> None:
+    """A square weight held lower triangular, by a gradient that others read too: axes of both have the same numbers."""
+    step = Step(16, 16, 24, "momentum", turned)
+    mask = compare("ge", iota((16, 16), 0), iota((16, 16), 1))
+    weight, velocity = step.next_values
+    step.next_values = [select(mask, weight, fill(0.0, weight.type)), velocity]
+    check(step)
 
 
 def test_several_panels() -> None:

@@ -12,15 +12,18 @@ from passes import pipeline
 from passes.earlier import earlier
 from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
+from passes.sequences import touched
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, load
 from repro.ir.graph import Graph, Value, argument
-from repro.ir.program import Call, Program, RowBlocks, walk
+from repro.ir.program import Branch, Call, Program, RowBlocks, walk
 from repro.ir.types import F32, TensorType
 from repro.machines import Machine
 from repro.ops import (
     add,
+    branch,
     broadcast,
+    compare,
     concatenate,
     dot,
     elementwise,
@@ -156,6 +159,22 @@ def test_what_is_read_elsewhere_or_overlaps_or_is_repeated_stays(make: Callable[
     program, inputs = pipeline.run(graph).program, random_inputs(graph)
     assert parts(program) is program
     assert_same_everywhere(parts(program), inputs, evaluate(graph, inputs, ()))
+
+
+def test_what_decides_a_branch_is_read_elsewhere() -> None:
+    """Of two conditions that lie side by side, one says which way is taken."""
+    kind = TensorType(F32, (8,))
+    x, z = argument(0, kind), argument(1, kind)
+    found = [compare("lt", scalar(0.0, F32), reduce_axes("add", each, (0,))) for each in (x, z)]
+    way = branch(found[0], (x,), lambda a: [add(a, a)], lambda a: [elementwise("neg", a)])
+    graph = Graph((kind, kind), (concatenate([reshape(each, (1,)) for each in found], 0), *way))
+    for sign in (1, -1):
+        inputs = [np.full(8, sign, np.float32), np.ones(8, np.float32)]
+        program = parts(pipeline.run(graph).program)
+        written = [buffer for call in calls(program) for buffer, writes in touched(program, call) if writes]
+        (taken,) = (step.condition for step in walk(program.steps) if isinstance(step, Branch))
+        assert taken in written
+        assert_same_everywhere(program, inputs, evaluate(graph, inputs, ()))
 
 
 def test_an_operand_that_is_gone_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from repro.ir.expressions import Load
 from repro.ir.graph import Graph, Value, argument
 from repro.ir.types import F32, I64, Array, TensorType
 from repro.machines import CPUS, Machine
-from repro.ops import broadcast, reverse, sort
+from repro.ops import broadcast, compare, fill, reverse, select, sort
 from repro.ops.arithmetic import add, elementwise
 from repro.ops.exchange import exchange
 from repro.ops.record import evaluate
@@ -107,3 +107,15 @@ def test_a_program_that_shares_nothing_is_itself() -> None:
     program = lower(expand(Graph((given.type,), (add(given, given),))))
     assert program.kernels
     assert together(program) is program
+
+
+@pytest.mark.parametrize(("op", "end"), [("eq", -(1 << 63)), ("lt", (1 << 63) - 1), ("ge", -(1 << 62) - 10)])
+def test_what_a_model_compares_is_not_decided_beforehand(op: str, end: int) -> None:
+    """Numbers as far out as there are any, where one iteration computes a row and its partner."""
+    kind = TensorType(I64, (2, 8))
+    x = argument(0, kind)
+    graph = Graph((kind,), (select(compare(op, x, fill(end, kind)), x, reverse(x, (0,))),))
+    given = np.stack([np.full(8, end), np.full(8, (-(1 << 63), 5)[op == "eq"])])
+    program = pipeline.run(graph).program
+    assert [len(kernel.stores) for kernel in program.kernels] == [2]
+    assert_same_everywhere(program, [given], evaluate(graph, [given], ()))
