@@ -192,7 +192,16 @@ def _turned(kernel: Kernel, found: Contraction, side: int) -> Contraction:
     batch = tuple(axis for axis in kernel.axes if axis not in rows and axis not in columns)
     absent = None if found.absent_in is None else 0
     unsigned = None if found.unsigned is None else abs(found.unsigned - side)
-    return replace(found, terms=(a, b), batch=batch, rows=rows, columns=columns, absent_in=absent, unsigned=unsigned)
+    return replace(
+        found,
+        terms=(a, b),
+        batch=batch,
+        rows=rows,
+        columns=columns,
+        absent_in=absent,
+        unsigned=unsigned,
+        elements=(found.elements[side], found.elements[1 - side]),
+    )
 
 
 def _of_part(kernel: Kernel, axis: Axis, inner: int, side: int, most_rows: int) -> Window | None:

@@ -36,6 +36,8 @@ class Contraction:
     columns: tuple[Axis, ...]
     absent_in: int | None
     unsigned: int | None = None
+    elements: tuple[int, int] = (0, 0)
+    """Of the buffers that the terms load; 0 where one is something else."""
 
     @property
     def guards(self) -> bool:
@@ -72,12 +74,17 @@ class Contraction:
         return columns[-1].extent if beside else None
 
     def laid_out(self, columns_per_tile: int) -> bool:
-        """Whether b lies as [tile][term][column of the tile], in tiles of so many columns."""
+        """Whether b lies as [tile][term][column of the tile], in tiles of so many columns, the last a whole one too:
+        a part of a matrix may lie so whose last tile would end behind the matrix."""
         term = self.terms[1]
         if not isinstance(term, Load) or term.when is not None or not self.columns:
             return False
         rest = ix.add(term.offset, ix.scale(tiled_offset(self.columns, self.reduce.axes, columns_per_tile), -1))
-        return not rest.free & {*self.columns, *self.reduce.axes}
+        if rest.free & {*self.columns, *self.reduce.axes}:
+            return False
+        _, _, columns, terms = self.extents
+        tiles = -(-columns // columns_per_tile)
+        return ix.bounds(rest)[1] + tiles * columns_per_tile * terms <= self.elements[1]
 
     def turns(self, width: int) -> bool:
         """Whether a column's terms lie side by side where it lies, in runs that panels do not cut, and vectors of so
@@ -177,7 +184,15 @@ def find(kernel: Kernel, floats: bool = False) -> Contraction | None:
         absent = 0 if over & set(rows) else 1
     quads = None if factors is None else byte_dot.factors(reduce.terms[0])
     unsigned = None if quads is None else (a, b).index(quads[0])
-    return Contraction(reduce, order, (a, b), batch, rows, columns, absent, unsigned)
+    return Contraction(
+        reduce, order, (a, b), batch, rows, columns, absent, unsigned, (_elements(a, kernel), _elements(b, kernel))
+    )
+
+
+def _elements(term: Expr, kernel: Kernel) -> int:
+    """Of the buffer that a term loads; 0 where it is something else, or nothing is known of buffers."""
+    known = isinstance(term, Load) and term.buffer < len(kernel.buffers)
+    return kernel.buffers[term.buffer].elements if isinstance(term, Load) and known else 0
 
 
 def _in_one_place(kernel: Kernel) -> bool:
