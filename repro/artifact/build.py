@@ -306,7 +306,11 @@ def _golden_runs(
     for each in entries:
         own = given.get(each.name)
         inputs = golden_runs.golden_inputs(each.source, each.entry, own, request.golden_seed, notes)
-        made.append(golden_runs.golden_run(each, target, inputs, weights, cache, progress))
+        try:
+            made.append(golden_runs.golden_run(each, target, inputs, weights, cache, progress))
+        except ReproError as error:
+            drawn = "the golden inputs were drawn: give some that the model takes, with --inputs"
+            raise error if own is not None else replace(error, next=drawn) from error
     return made
 
 

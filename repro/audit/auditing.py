@@ -114,6 +114,8 @@ def audit(request: Request, cache: Cache | None, progress: Progress, peers: Mapp
     cannot be prepared or compiled, for unknown executors, and for files that cannot be written."""
     table = peers if request.steps is None else training.PEERS
     executors = running.choose(_chosen(request), table)
+    if request.capture is not None:
+        capture.check_place(request.capture, request.values)
     progress("prepare", 0, 1)
     audited = _prepared(request)
     progress("prepare", 1, 1)

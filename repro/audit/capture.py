@@ -222,6 +222,18 @@ def write(record: Record, path: Path, values: bool = False) -> None:
     tensors.write_output(path, encode(document))
 
 
+def check_place(path: Path, values: bool) -> None:
+    """That a record, and the file of values beside it, replace nothing of another kind. Raises ReproError."""
+    beside = _arrays_path(path)
+    if values and (beside == path or (beside.exists() and not path.exists())):
+        raise ReproError(
+            "the values of a capture would replace another file",
+            found=str(beside),
+            expected=f"no file '{beside.name}' beside the capture, or that of an earlier one",
+            next="name the capture otherwise",
+        )
+
+
 def _kept(capture: Capture) -> dict[str, Array]:
     """The arrays of a capture by `key`."""
     found: dict[str, Array] = {}

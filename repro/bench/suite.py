@@ -26,6 +26,7 @@ from repro.ir.work import program_byte_products, program_bytes, program_multiply
 Progress = Callable[[str, int, int], None]
 AGREEMENT = 1e-2
 """Relative to the largest of the compared elements: sides that are further apart compute something else."""
+MODES = ("forward", "step")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Plan:
     a folder with another version of this package: what it builds runs in turn with ours."""
 
     workloads: tuple[str, ...] = tuple(WORKLOADS)
-    modes: tuple[str, ...] = ("forward", "step")
+    modes: tuple[str, ...] = MODES
     threads: tuple[int, ...] = (1, 2)
     sides: tuple[str, ...] = ("repro", "torch", "torch.compile", "onnxruntime")
     rounds: int = 15
@@ -121,13 +122,14 @@ class Benchmark:
 
 def run(plan: Plan, progress: Progress) -> Benchmark:
     """Measure everything of a plan. Raises ReproError for unknown names, and where a side computes something else."""
-    for what, given, known in (("workload", plan.workloads, WORKLOADS), ("side", plan.sides, SIDES)):
+    named = (("workload", plan.workloads, WORKLOADS), ("side", plan.sides, SIDES), ("mode", plan.modes, MODES))
+    for what, given, known in named:
         for name in given:
             if name not in known:
                 raise ReproError(f"unknown {what} '{name}'", found=name, expected=", ".join(known))
     jobs = [(WORKLOADS[name], mode) for name in plan.workloads for mode in WORKLOADS[name].modes if mode in plan.modes]
     if not jobs:
-        raise ReproError("there is nothing to measure", found=", ".join(plan.modes), expected="forward, step")
+        raise ReproError("there is nothing to measure", found=", ".join(plan.modes), expected=", ".join(MODES))
     if plan.other is not None:
         plan = replace(plan, sides=_beside(plan.other, plan.sides))
     found: list[Measurement] = []

@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     options = parse(words)
+    from repro.cli.arguments import check_apart  # imports what commands need: not where help is asked for
+
+    check_apart(options)
     logging.basicConfig(level=logging.DEBUG if options.debug else logging.WARNING, format="%(name)s: %(message)s")
     return options.command(options)
 

@@ -32,11 +32,15 @@ def refuse(options: argparse.Namespace, why: str, excluded: Iterable[str], furth
         raise ReproError(f"{why} {', '.join(told)}")
 
 
-def new_file(text: str) -> Path:
+class NewFile(type(Path())):
+    """A file that a command writes in the end."""
+
+
+def new_file(text: str) -> NewFile:
     """A file that is written in the end: where it cannot be is told before anything is computed. Not for one that is
     written from the beginning, perhaps into a folder that is made then (a trace)."""
     try:
-        return _writable(Path(text), text)
+        return NewFile(_writable(Path(text), text))
     except OSError as error:  # too long a name, a folder that may not be searched
         raise argparse.ArgumentTypeError(f"{text[:100]!r} cannot be written: {error.strerror}") from error
 
@@ -57,6 +61,34 @@ def _writable(path: Path, text: str) -> Path:
     if not os.access(folder, os.W_OK):
         raise argparse.ArgumentTypeError(f"the folder {str(folder)!r} cannot be written to")
     return path
+
+
+def new_folder(text: str) -> Path:
+    """A folder that is made in the end, unless it is there."""
+    place = resolved(Path(text))
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be a folder: {str(place)!r} is a file")
+    if not os.access(place, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be made: the folder {str(place)!r} cannot be written to")
+    return Path(text)
+
+
+def check_apart(options: argparse.Namespace) -> None:
+    """No command writes over what it reads, or two things into one file. Raises ReproError."""
+    taken: dict[Path, str] = {}
+    given = {name: value if isinstance(value, list) else [value] for name, value in vars(options).items()}
+    pairs = [(name, path) for name, values in given.items() for path in values if isinstance(path, Path)]
+    for name, path in sorted(pairs, key=lambda pair: isinstance(pair[1], NewFile)):
+        place = resolved(path)
+        if isinstance(path, NewFile) and place in taken and (place.is_file() or not place.exists()):
+            raise ReproError(
+                f"--{name.replace('_', '-')} and {taken[place]} are one file",
+                found=str(path),
+                next="name another file",
+            )
+        taken[place] = f"--{name.replace('_', '-')}" if isinstance(path, NewFile) else f"the {name.replace('_', ' ')}"
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -230,6 +262,7 @@ _TRAINING = {
     "accumulation": "number of microbatches in a step (default: 1)",
     "shards": "virtual shards of each microbatch, a power of two; --bind gives the size of one (default: 1)",
     "frozen": "patterns of parameters that are not trained, separated by commas",
+    "trainable": "patterns of numbers (of rank 0) that are trained too",
 }
 
 

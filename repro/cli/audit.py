@@ -20,6 +20,7 @@ from repro.cli.arguments import (
     count,
     names,
     new_file,
+    new_folder,
     qdq_option,
     refuse,
     seconds,
@@ -49,7 +50,7 @@ def _audit_options(made: argparse.ArgumentParser) -> None:
         "--capture", type=new_file, metavar="RUN.json", help="write this machine's record, to be compared"
     )
     kept.add_argument("--values", action="store_true", help="with the values themselves, beside it")
-    kept.add_argument("--reduce", type=Path, metavar="DIR", help="smallest models that drift, with scripts")
+    kept.add_argument("--reduce", type=new_folder, metavar="DIR", help="smallest models that drift, with scripts")
     kept.add_argument("--label", default="", metavar="NAME", help="what this machine is called in comparisons")
     for form in _FORMS:
         kept.add_argument(f"--{form}", type=new_file, metavar="FILE", help=f"write the report as {form}")

@@ -9,20 +9,20 @@ from pathlib import Path
 
 from repro import driver, tables
 from repro.cli import Commands
-from repro.cli.arguments import count, names, new_file
+from repro.cli.arguments import count, names, new_file, threads
 from repro.errors import EXIT_GOOD
 from repro.progress import DelayedProgress
 
 
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(count(word) for word in names(text))
+def _thread_counts(text: str) -> tuple[int, ...]:
+    return tuple(threads(word) for word in names(text))
 
 
 def _bench_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all; --list names them")
     made.add_argument("--list", action="store_true", help="name the workloads")
     made.add_argument("--mode", type=names, default=("forward", "step"), metavar="LIST", help="forward, step")
-    made.add_argument("--threads", type=_counts, default=(1, 2), metavar="LIST", help="default: 1,2")
+    made.add_argument("--threads", type=_thread_counts, default=(1, 2), metavar="LIST", help="default: 1,2")
     sides = ("repro", "torch", "torch.compile", "onnxruntime")
     made.add_argument("--sides", type=names, default=sides, metavar="LIST", help=f"default: {','.join(sides)}")
     made.add_argument("--rounds", type=count, default=15, metavar="N", help="rounds of each side (default: 15)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from repro import driver_tune, tables
@@ -25,7 +24,7 @@ def _tune_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--threads", type=threads, metavar="N", help="of the runs (default: one for each core)")
     made.add_argument("--budget", type=seconds, default=120.0, metavar="SECONDS", help="of the search (default: 120)")
     out = "the tuning file, for build --tuning (default: tuning.json)"
-    made.add_argument("-o", "--out", type=new_file, default=Path("tuning.json"), metavar="FILE", help=out)
+    made.add_argument("-o", "--out", type=new_file, default="tuning.json", metavar="FILE", help=out)
     made.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -68,6 +68,7 @@ class BuiltLoss:
         if options.weighted:
             values.append(Value(WEIGHT, str(options.loss.weight_type(kind))))
         self._data = fit(arrays, values, ignored_label(options), "validation data", artifact.label_notes)
+        _check_labels(self._data.sampled.get(LABELS), kind.shape[1] if len(kind.shape) > 1 else 0, options)
         self._session: Session = artifact.session(INFER, target, threads)
         self._weights = [artifact.config.weights[position].name for position in entry.weights]
 
@@ -107,6 +108,23 @@ class BuiltLoss:
         stored = [to_storage(a, kind.dtype) for a, kind in zip(arguments, graph.arguments, strict=True)]
         total, count = evaluate(graph, stored)
         return float(total), float(count)
+
+
+def _check_labels(labels: Array | None, classes: int, options: TrainOptions) -> None:
+    """That classes are numbers of classes, or the one that is not counted: a row of another would have no loss. Raises
+    ReproError."""
+    if labels is None or labels.dtype.kind not in "iu":
+        return
+    ignored = ignored_label(options)
+    wrong = np.argwhere(((labels < 0) | (labels >= classes)) & (labels != ignored))
+    if len(wrong):
+        place = tuple(int(index) for index in wrong[0])
+        raise ReproError(
+            "a label of the validation data is no class",
+            found=f"{labels[place]} of sample {place[0]}",
+            expected=f"0 to {classes - 1}" + ("" if ignored is None else f", or {ignored}, which is not counted"),
+            next="check the labels",
+        )
 
 
 @cache

@@ -303,7 +303,7 @@ class _Run:
         document = Document(
             format=checkpoints.FORMAT,
             artifact=self.artifact.id,
-            artifact_path=os.path.relpath(self.artifact.folder, self.settings.checkpoint),
+            artifact_path=_as_text(os.path.relpath(self.artifact.folder, self.settings.checkpoint)),
             entry=self.entry.name,
             graph=self.entry.graph,
             step=self.step,
@@ -315,6 +315,11 @@ class _Run:
             state=root,
         )
         return document, state
+
+
+def _as_text(path: str) -> str:
+    """What a document can hold of a path whose name is no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _train_step(artifact: LoadedArtifact) -> Entry:

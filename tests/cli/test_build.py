@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import repro
 from repro import cli
-from repro.errors import ReproError
+from repro.errors import EXIT_USAGE, ReproError
 from tests.artifact.test_layout import tree
 from tests.cli.conftest import INPUTS, MODEL
 
@@ -51,6 +51,20 @@ def test_identical_is_a_no_op_and_another_needs_force(tmp_path: Path, capsys: py
     assert cli.main([*words, "--bind", "N=3", "--force"]) == 0
     assert repro.load(tmp_path / "out").id != first["artifact"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_drawn_golden_inputs_that_a_model_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sum of drawn numbers is no index of three rows, and the user gave none."""
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["i"]), helper.make_node("Gather", ["table", "i"], ["y"])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [64])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64])]
+    held = [numpy_helper.from_array(np.array(0), "axis"), numpy_helper.from_array(np.ones(3, np.float32), "table")]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, held)), tmp_path / "m.onnx")
+    assert cli.main(["build", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "a")]) == EXIT_USAGE
+    assert "the golden inputs were drawn" in capsys.readouterr().err
+    np.savez(tmp_path / "x.npz", x=np.zeros(64, np.int64))
+    words = ["build", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "a"), "--inputs", str(tmp_path / "x.npz")]
+    assert cli.main(words) == 0
 
 
 def test_a_build_shows_what_its_step_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from repro import cli, driver, driver_inspect
 from repro.artifact import files
 from repro.artifact.cache import key
 from repro.artifact.layout import write
-from repro.cli.arguments import new_file
+from repro.cli.arguments import check_apart, new_file
 from repro.ending import Command, ended
 from repro.errors import EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE, ReproError
 from tests.artifact.sample import sample_artifact
@@ -310,6 +310,38 @@ def test_what_can_be_written_is_a_place_for_a_file(tmp_path: Path) -> None:
         with pytest.raises(argparse.ArgumentTypeError, match="cannot be written"):
             new_file(impossible)
     assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("audit m.onnx --json m.onnx", "--json and the model are one file"),
+        ("audit m.onnx --html a --sarif a", "--sarif and --html are one file"),
+        ("tune m.onnx -o link", "--out and the model are one file"),
+        ("run a.repro --inputs m.npz --outputs m.npz", "--outputs and the inputs are one file"),
+        ("audit m.onnx --capture m.json --values", "the values of a capture would replace another file"),
+        ("audit m.onnx --reduce m.onnx/small", "cannot be a folder"),
+        ("bench dot/256 --threads 1,99999", "not a number of threads"),
+        ("bench dot/256 --mode forward,nope", "unknown mode 'nope'"),
+    ],
+)
+def test_what_is_known_beforehand_is_told_beforehand(
+    words: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.onnx", "m.npz", "m.safetensors"):
+        (tmp_path / name).write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "m.onnx")
+    assert cli.main(words.split()) == EXIT_USAGE
+    assert told in capsys.readouterr().err
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"precious"}
+
+
+def test_a_device_takes_all_that_is_written(tmp_path: Path) -> None:
+    null = new_file("/dev/null")
+    check_apart(argparse.Namespace(json=null, html=null, model=Path("/dev/null")))
+    with pytest.raises(ReproError):
+        check_apart(argparse.Namespace(json=new_file(str(tmp_path / "a")), compare=[tmp_path / "b", tmp_path / "a"]))
 
 
 def test_no_report_is_written_over_an_artifact(tmp_path: Path) -> None:

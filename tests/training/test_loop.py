@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +64,30 @@ def test_a_loss_that_is_no_number_is_told(artifact: Path, samples: Path, tmp_pat
     lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     assert done.not_finite == min(line["step"] for line in lines if line["loss"] == "nan")
     assert repro.train(artifact, samples, checkpoint=tmp_path / "b", steps=2, target=target).not_finite is None
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_a_label_of_the_validation_data_that_is_no_class(train: Train, samples: Path, tmp_path: Path, label: int):
+    held_out = {name: array.copy() for name, array in repro.read_npz(samples).items()}
+    held_out["labels"][7] = label
+    with pytest.raises(ReproError, match="no class") as refused:
+        train("a", validation=held_out, trace=None)
+    assert refused.value.found == f"{label} of sample 7"
+    assert not (tmp_path / "a").exists()
+    held_out["labels"][7] = -100
+    assert train("b", validation=held_out, trace=None).validation["samples"] == 200
+
+
+def test_an_artifact_whose_path_is_no_text(artifact: Path, samples: Path, tmp_path: Path, target: str):
+    """Its checkpoints are written; who exports one says where the artifact is."""
+    moved = Path(os.fsdecode(os.fsencode(tmp_path) + b"/l\xe9.repro"))
+    try:
+        shutil.copytree(artifact, moved)
+    except OSError:
+        pytest.skip("the file system takes no such name")
+    done = repro.train(moved, samples, checkpoint=tmp_path / "a", steps=2, target=target)
+    assert done.step == 2
+    repro.export(done.checkpoint, tmp_path / "trained.onnx", artifact=moved)
 
 
 def test_the_validation_loss_is_the_loss_of_the_build(train: Train, artifact: Path, samples: Path, tmp_path: Path):
