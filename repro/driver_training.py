@@ -178,4 +178,6 @@ def bisect(
 
 
 def _side(target: str, folder: str | Path | None, threads: int | None) -> Side:
+    if folder is not None and not Path(folder).is_dir():
+        raise ReproError("there is no such folder of checkpoints", found=str(folder))
     return Side(target, None if folder is None else Path(folder), threads)

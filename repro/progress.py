@@ -24,7 +24,7 @@ SECONDS_UNTIL_SHOWN = 2.0
 
 
 class DelayedProgress:
-    """A function of (stage, done, total) that draws a bar once the command has run for two seconds."""
+    """A function of (stage, done, total) that draws a bar on a terminal once the command has run for two seconds."""
 
     def __init__(self, console: Console) -> None:
         self._display = Progress(*self.columns(), console=console, transient=True)
@@ -41,12 +41,14 @@ class DelayedProgress:
         self._display.update(self._stages[stage], completed=done, total=total)
 
     def __enter__(self) -> Self:
-        self._timer.start()
+        if self._display.console.is_terminal:
+            self._timer.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._timer.cancel()
-        self._timer.join()
+        if self._timer.ident is not None:
+            self._timer.join()
         if self._display.live.is_started:
             self._display.stop()
 

@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors import numpy as safetensors
 
-from repro.artifact import files, tensors
+from repro.artifact import files, schema, tensors
 from repro.artifact.canonical import Json, decode, encode, sha256
 from repro.artifact.tensors import type_of
 from repro.errors import EXIT_MISMATCH, ReproError
@@ -162,6 +162,7 @@ def _document(path: Path) -> Document:
     fields: dict[str, Json] = {name: item for name, item in value.items() if name != "digest"}
     if sha256(encode(fields)) != value["digest"]:
         raise _damaged(path, sha256(encode(fields)), str(value["digest"]))
+    schema.check(value, "checkpoint", f"the checkpoint {path}")
     rows = tuple((name, kind, digest) for name, kind, digest in fields.pop("tensors"))
     return Document(**fields, tensors=rows)
 

@@ -69,6 +69,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("train step.repro --data m.onnx --steps 1 --checkpoint new", ("m.onnx: not a zip archive",)),
     ("train step.repro --data train.npz --steps 1 --checkpoint m.onnx", ("folder of checkpoints", "m.onnx")),
     ("bisect m.onnx t.trace", ("not a trace", "m.onnx: line 1 is not canonical JSON", "a header of")),
+    (
+        "bisect t.trace t.trace --artifact step.repro --data train.npz --left-checkpoint nope",
+        ("no such folder of checkpoints", "nope"),
+    ),
     ("bisect train.npz t.trace", ("not a trace", "train.npz: line 1")),
     ("bisect t.trace", ("needs the artifact and its data", "give --artifact and --data")),
     ("export m.onnx -o o.onnx", ("checkpoint", "m.onnx")),

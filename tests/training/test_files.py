@@ -15,7 +15,7 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.artifact.canonical import encode
+from repro.artifact.canonical import encode, sha256
 from repro.errors import EXIT_MISMATCH, EXIT_USAGE, ReproError
 from repro.ir.types import Array
 from repro.training import checkpoint as checkpoints
@@ -72,8 +72,10 @@ def test_neighbours_go_together_until_they_are_large_enough():
 
 def document(step: int) -> checkpoints.Document:
     rows, root = checkpoints.describe(STATE)
+    artifact, graph = (f"sha256:{digit * 64}" for digit in "01")
+    options = {"seed": f"0x{7:016x}", "last": "drop", "batch": 32, "samples": 100}
     return checkpoints.Document(
-        checkpoints.FORMAT, "sha256:0", "../a", "train_step", "sha256:1", step, 1, 2, {"seed": "0x0"}, "0x0", rows, root
+        checkpoints.FORMAT, artifact, "../a", "train_step", graph, step, 1, 2, options, "0x3f800000", rows, root
     )
 
 
@@ -109,6 +111,24 @@ def test_every_changed_byte_of_a_checkpoint_is_found(tmp_path: Path):
         file.write_bytes(good)
     assert tried > 200
     checkpoints.read(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tensors", "abc"), ("tensors", [["a", "b"]]), ("options", 5), ("options", {"seed": "0x0"}), ("entry", []),
+        ("artifact_path", 5), ("step", "x"), ("step", -1), ("epoch", True), ("loss", 4),
+    ],
+)  # fmt: skip
+def test_a_document_that_says_something_else(field: str, value: Any, tmp_path: Path):
+    """With a digest that holds: somebody made it so."""
+    path = checkpoints.write(tmp_path, document(1), STATE, keep=1)
+    fields = {name: item for name, item in json.loads(path.read_bytes()).items() if name != "digest"} | {field: value}
+    path.write_bytes(encode({**fields, "digest": sha256(encode(fields))}))
+    with pytest.raises(ReproError, match=r"checkpoint\.schema\.json") as refused:
+        checkpoints.read(path)
+    assert refused.value.found is not None
+    assert refused.value.found.startswith(field)
 
 
 def test_a_document_without_its_tensors_and_a_folder_without_any(tmp_path: Path):

@@ -29,3 +29,12 @@ def test_a_short_one_shows_nothing():
     with progress.TrainingProgress(Console(file=screen, force_terminal=True, width=120)) as shown:
         shown.step(1, 1, "loss 1")
     assert "loss" not in screen.getvalue()
+
+
+def test_what_is_no_terminal_gets_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.0)
+    screen = io.StringIO()
+    with progress.TrainingProgress(Console(file=screen, width=120)) as shown:
+        time.sleep(0.05)
+        shown.step(1, 1, "loss 1")
+    assert not screen.getvalue()
