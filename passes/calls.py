@@ -59,9 +59,8 @@ def checked(kernel: Kernel) -> Kernel:
     beforehand: code would write over what lies beside them.
 
     InternalError: it has not, or does not."""
-    missing = frozenset[Axis]().union(
-        *(root.free for store in kernel.stores for root in store.expressions)
-    ) - frozenset(kernel.axes)
+    roots = (root for store in kernel.stores for root in store.expressions)
+    missing = frozenset(axis for root in roots for axis in root.free if axis not in kernel.axes)
     if missing:
         raise InternalError(f"a kernel asks for axes that it has not: {', '.join(sorted(map(str, missing)))}")
     for store in kernel.stores:

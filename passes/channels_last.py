@@ -67,8 +67,7 @@ class _ChannelsLast:
         if not apart or len({expr.buffer for expr in apart}) != 1 or apart[0].dtype is BOOL:
             return None
         stride = ix.coefficient(apart[0].offset, channel)
-        image = 0 if stride is None else stride * channel.extent
-        if stride is None or not image or self.buffers[apart[0].buffer].elements % image:
+        if not stride or not channel.extent or self.buffers[apart[0].buffer].elements % (stride * channel.extent):
             return None
         found = _Sampling(kernel, channel, tuple(apart), stride, self.buffers[apart[0].buffer].elements)
         return found if all(map(found.stays, apart)) else None

@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from passes.calls import Called, call_of, called
-from passes.near_rows import with_axes_from
 from passes.plan import if_no_larger
-from passes.rename import rewritten
+from passes.rename import rewritten, with_axes_from
 from passes.sequences import touches
 from passes.windows import window
 from repro.ir import index as ix

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from passes.calls import Called, call_of, called
 from passes.made_again import CHEAP
 from passes.plan import if_no_larger
-from passes.rename import rebuilt, rewritten
+from passes.rename import rewritten, with_axes_from
 from passes.sequences import Touched, bodies, touched_itself, touches, with_bodies
 from passes.side_by_side import side_by_side
 from repro.ir import index as ix
@@ -186,22 +186,3 @@ def joined(producer: Called, consumer: Called, buffer: int) -> Called | None:
         return None
     pairs = zip(consumer.stores, roots[::2], roots[1::2], strict=True)
     return Called(consumer.axes, tuple(Store(s.buffer, place, value) for s, place, value in pairs))
-
-
-def with_axes_from(first: int, root: Expr) -> Expr:
-    """The expression with all its axes numbered from a number on."""
-    memo: dict[Expr, Expr] = {}
-
-    def fresh(axis: Axis) -> Axis:
-        return ix.axis(first + axis.number, axis.extent)
-
-    for expr in topological([root]):
-        children = tuple(memo[child] for child in expr.children)
-        if isinstance(expr, Axis):
-            memo[expr] = fresh(expr)
-        elif isinstance(expr, Reduce):
-            axes = tuple(fresh(axis) for axis in expr.axes)
-            memo[expr] = Reduce(expr.dtype, (expr.combiner, expr.order, axes, expr.has_present), children)
-        else:
-            memo[expr] = rebuilt(expr, children)
-    return memo[root]

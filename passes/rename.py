@@ -15,6 +15,7 @@ from repro.ir.expressions import (
     Expr,
     IndexOp,
     Load,
+    Reduce,
     Scalar,
     load,
     topological,
@@ -64,6 +65,25 @@ def rebuilt(expr: Expr, children: tuple[Expr, ...]) -> Expr:
     if isinstance(expr, IndexOp):
         return (ix.floordiv if expr.op == "floordiv" else ix.mod)(children[0], expr.divisor)
     return type(expr)(expr.dtype, expr.fields, children)
+
+
+def with_axes_from(first: int, root: Expr) -> Expr:
+    """The expression with all its axes numbered from a number on."""
+    memo: dict[Expr, Expr] = {}
+
+    def fresh(axis: Axis) -> Axis:
+        return ix.axis(first + axis.number, axis.extent)
+
+    for expr in topological([root]):
+        children = tuple(memo[child] for child in expr.children)
+        if isinstance(expr, Axis):
+            memo[expr] = fresh(expr)
+        elif isinstance(expr, Reduce):
+            axes = tuple(fresh(axis) for axis in expr.axes)
+            memo[expr] = Reduce(expr.dtype, (expr.combiner, expr.order, axes, expr.has_present), children)
+        else:
+            memo[expr] = rebuilt(expr, children)
+    return memo[root]
 
 
 def substitute(root: Expr, old: Expr, new: Expr) -> Expr:

@@ -17,9 +17,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from passes.calls import Called, call_of, called
-from passes.near_rows import LONGEST_KEPT, SHORTEST_ROW, with_axes_from
+from passes.near_rows import LONGEST_KEPT, SHORTEST_ROW
 from passes.plan import if_no_larger
-from passes.rename import rewritten
+from passes.rename import rewritten, with_axes_from
 from passes.sequences import bodies, touched_itself, touches, with_bodies
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Exact, Expr, Lanes, Load, Reduce, topological

@@ -191,8 +191,9 @@ def find(kernel: Kernel, floats: bool = False) -> Contraction | None:
 
 def _elements(term: Expr, kernel: Kernel) -> int:
     """Of the buffer that a term loads; 0 where it is something else, or nothing is known of buffers."""
-    known = isinstance(term, Load) and term.buffer < len(kernel.buffers)
-    return kernel.buffers[term.buffer].elements if isinstance(term, Load) and known else 0
+    if not isinstance(term, Load) or term.buffer >= len(kernel.buffers):
+        return 0
+    return kernel.buffers[term.buffer].elements
 
 
 def _in_one_place(kernel: Kernel) -> bool:
