@@ -31,6 +31,7 @@ import repro
 from benchmarks import bounds_table
 from benchmarks.bounds_table import Measured
 from benchmarks.elementary import HERE, Run, bound, repeated, seconds, single
+from benchmarks.words import one_of
 from repro import ending
 from repro.audit.environment import host
 from repro.ir.expressions import Expr, apply, const
@@ -104,7 +105,8 @@ def record(found: Sequence[Measured]) -> str:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", default=[*FUNCTIONS_OF])
+    known = [*FUNCTIONS_OF]
+    parser.add_argument("names", nargs="*", type=one_of("operator", known), metavar="NAME", default=known)
     parser.add_argument("--rows", type=int, nargs="+", default=[64, 4096])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--record", type=Path, metavar="FILE")

@@ -30,6 +30,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 from rich.table import Table
 
+from benchmarks.words import one_of
 from passes.schedule import schedule
 from repro import ending
 from repro.ir.expressions import Axis, Expr, load
@@ -204,7 +205,8 @@ def show(rows: list[Row], elements: int) -> None:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", default=[*FUNCTIONS, "sigmoid"])
+    known = [*FUNCTIONS, "sigmoid"]
+    parser.add_argument("names", nargs="*", type=one_of("function", known), metavar="NAME", default=known)
     parser.add_argument("--elements", type=int, default=65536)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--json", type=Path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--python", type=Path, required=True, help="a Python with jax and libtpu")
     parser.add_argument("--chips", nargs="+", default=list(TOPOLOGIES), choices=list(TOPOLOGIES))
     options = parser.parse_args(words)
+    if shutil.which(options.python) is None:
+        parser.error(f"argument --python: there is no such program: {str(options.python)!r}")
     sys.stdout.write("| chip | program | simulated | libtpu, bf16 | libtpu, f32 | ratio |\n|---|---|---|---|---|---|\n")
     try:
         for name in options.chips:

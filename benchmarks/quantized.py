@@ -25,6 +25,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from rich.table import Table
 
 import repro
+from benchmarks.words import one_of
 from repro import ending
 from repro.bench import measuring, peaks
 from repro.bench.measuring import ratio
@@ -108,21 +109,22 @@ def _apart(job: Job) -> float:
     return float(np.abs(left - right).max() / np.abs(right).max())
 
 
+def _kinds(text: str) -> list[str]:
+    return [one_of("kind", MODELS)(word) for word in text.split(",")]
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: all)")
-    parser.add_argument("--kinds", default=",".join(MODELS), help="with commas (default: all)")
+    models = list(dict.fromkeys(sum(MODELS.values(), ())))
+    parser.add_argument("names", nargs="*", type=one_of("model", models), metavar="NAME", help="models (default: all)")
+    parser.add_argument("--kinds", type=_kinds, default=",".join(MODELS), help="with commas (default: all)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each model, at most about")
     options = parser.parse_args(arguments)
-    kinds = options.kinds.split(",")
-    for what, given, known in (("model", options.names, sum(MODELS.values(), ())), ("kind", kinds, tuple(MODELS))):
-        if strange := [word for word in given if word not in known]:
-            parser.error(f"no such {what}: {strange[0]}; there are {', '.join(dict.fromkeys(known))}")
     measuring.same_processors(options.threads)
     table = Table("model", "quantized", "threads", "repro, ms", "ONNX Runtime, ms", "ort / repro", "apart")
-    every = [(name, kind) for kind in kinds for name in MODELS[kind]]
+    every = [(name, kind) for kind in options.kinds for name in MODELS[kind]]
     for name, kind in (each for each in every if not options.names or each[0] in options.names):
         with tempfile.TemporaryDirectory(prefix="repro-quantized-") as folder:
             row = measured(name, kind, options.threads, options.rounds, options.seconds, Path(folder))

@@ -8,11 +8,13 @@ Everything here is counted, not measured: it is the same on every host.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 import numpy as np
 
 from benchmarks.tpu_kernels import FURTHER, KERNELS, BoundKernel
+from benchmarks.words import one_of
 from golden import bless
 from passes import pipeline
 from repro import ending
@@ -89,7 +91,9 @@ def _beside_bytes(kernel: BoundKernel, program: Program, at: Chip) -> str:
 
 
 def main(words: list[str]) -> None:
-    wanted = words or ["dots", "chips", "bandwidth"]
+    parser, tables = argparse.ArgumentParser(description=__doc__), ["dots", "chips", "bandwidth"]
+    parser.add_argument("tables", nargs="*", type=one_of("table", tables), metavar="TABLE", default=tables)
+    wanted = parser.parse_args(words).tables
     if "bandwidth" in wanted:
         bandwidth()
     for name in ("v5e", "v6e"):

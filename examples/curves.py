@@ -6,19 +6,18 @@ Takes the `report` extra (plotly); the page needs no network.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from repro import ending
+from repro.training import metrics
 
 
 def read(path: Path) -> dict[str, tuple[list[int], list[float]]]:
     """(steps, values) by name: `loss`, and `validation …` for each metric measured."""
     found: dict[str, tuple[list[int], list[float]]] = {}
-    for line in path.read_text().splitlines():
-        document = json.loads(line)
+    for _, document in metrics.read(path):
         measured = {f"validation {name}": value for name, value in document.get("validation", {}).items()}
         for name, value in (measured or {"loss": document["loss"]}).items():
             if name != "validation samples":

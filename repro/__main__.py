@@ -12,10 +12,11 @@ def main() -> int:
         interrupted = signal.getsignal(signal.SIGINT)
         if interrupted is signal.default_int_handler:
             signal.signal(signal.SIGINT, _stop)
-        from repro import cli
+        from repro import cli, ending
 
         cli.called(sys.argv[1:])
         signal.signal(signal.SIGINT, interrupted)
+        ending.heed_sigterm()
     except (OSError, MemoryError) as error:
         sys.stderr.write(f"error: repro cannot be loaded\n  found: {error or 'too little memory'}\n")
         return 2

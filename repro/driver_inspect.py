@@ -50,9 +50,10 @@ def estimates(path: str | Path, names: Sequence[str]) -> list[dict[str, Json]]:
 
 
 def inspect_kernel(
-    path: str | Path, kernel: str, target: str = "gpu", device: str = "A100", record: str | Path | None = None
+    path: str | Path, kernel: str, target: str | None = None, device: str = "A100", record: str | Path | None = None
 ) -> dict[str, Json]:
-    """One kernel of an artifact: loops, code, what ptxas says (where it is on the PATH), and a device's least time."""
+    """One kernel of an artifact: loops, code for a target (by default the gpu, or the artifact's first), what ptxas
+    says (where it is on the PATH), and a device's least time."""
     return kernel_view.inspect_kernel(Path(path), kernel, target, device, ptxas.installed(), record)
 
 

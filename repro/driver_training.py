@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from repro.artifact import tensors
+from repro.artifact.files import resolved
 from repro.driver import default_cache, load
 from repro.errors import ReproError
 from repro.ir.types import Array
@@ -67,8 +68,8 @@ def train(
     follows from `seed`; `last` says whether what does not fill a batch is dropped or padded. Checkpoints go into the
     folder `checkpoint`, the newest `keep` stay; `resume` goes on from the newest to the same bits as an unbroken run.
     `trace` names a file for a line of each step; `trace_nodes_every` and `trace_nodes_at` say in which steps it has the
-    digest of each node's value. `chips` share the step's virtual shards on a target that simulates several. Ctrl-C ends
-    the run after the step, with a checkpoint. Raises ReproError. See docs/training.md.
+    digest of each node's value. `chips` share the step's virtual shards on a target that simulates several. Ctrl-C
+    and SIGTERM end the run after the step, with a checkpoint. Raises ReproError. See docs/training.md.
     """
     settings = Settings(
         checkpoint=Path(checkpoint),
@@ -107,23 +108,28 @@ def _arrays(data: Data) -> Mapping[str, Array]:
 
 @contextmanager
 def _interrupts() -> Generator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; a second time it interrupts at once, as ever. Elsewhere than in the main thread,
-    which alone is told of signals, it is never seen."""
+    """Whether Ctrl-C was pressed, or SIGTERM came; a second time it ends the process at once, as ever. Elsewhere than
+    in the main thread, which alone is told of signals, it is never seen."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield pressed.is_set
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def press(number: int, frame: FrameType | None) -> None:
         pressed.set()
-        signal.signal(signal.SIGINT, before)
+        restore()
 
-    signal.signal(signal.SIGINT, press)
+    for number in before:
+        signal.signal(number, press)
     try:
         yield pressed.is_set
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
 
 
 @checked
@@ -139,7 +145,7 @@ def export(checkpoint: str | Path, out: str | Path, *, artifact: str | Path | No
 
 
 def _artifact_of(found: checkpoints.Checkpoint) -> Path:
-    path = Path(os.path.normpath(found.path.parent / found.document.artifact_path))
+    path = Path(os.path.normpath(resolved(found.path.parent) / found.document.artifact_path))
     if not path.exists():
         raise ReproError(
             "the checkpoint's artifact is not where it was", found=str(path), next="say where it is with --artifact"

@@ -2,20 +2,23 @@
 
 Every command, of the package and beside it, ends here. Exit codes: 0 good; 1 a mismatch was found; 2 wrong use,
 unreadable input or a system that refuses; 3 incomplete (something required did not run); 4 an internal error of ours,
-with a file to attach to a report; 130 ended by Ctrl-C.
+with a file to attach to a report; 130 ended by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import io
 import os
+import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn, TextIO
 
 from rich.console import Console
@@ -38,7 +41,18 @@ _NO_THREAD = "can't start new thread"
 
 def run(command: Command) -> NoReturn:
     """Run a command with the words of this process's command line, and leave the process."""
+    heed_sigterm()
     sys.exit(ended(command, sys.argv[1:]))
+
+
+def heed_sigterm() -> None:
+    """SIGTERM ends a command as Ctrl-C does: what is temporary goes, and so do the processes that it started."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def ended(command: Command, words: Sequence[str]) -> int:
@@ -91,7 +105,18 @@ def _told(command: Command, words: Sequence[str]) -> int:
         if isinstance(error, FileNotFoundError) and _nowhere():
             tables.show_error(errors, ReproError("the current folder is gone", next="change to one that is there"))
             return EXIT_USAGE
+        if isinstance(error, ModuleNotFoundError) and (missing := _not_installed(error)):
+            what = f"this needs the package '{missing}', which is not installed"
+            next_step = f"install it ({missing} may be one of repro's extras: pip install 'repro[{missing}]')"
+            tables.show_error(errors, ReproError(what, next=next_step))
+            return EXIT_USAGE
         return _internal_error(errors, error, words)
+
+
+def _not_installed(error: ModuleNotFoundError) -> str:
+    """The package that a module is missing from, if that is missing as a whole."""
+    package = (error.name or "").partition(".")[0]
+    return package if package and importlib.util.find_spec(package) is None else ""
 
 
 def _nowhere() -> bool:

@@ -1,16 +1,18 @@
-"""Files that are either whole or absent, and that have the same mode whatever the umask."""
+"""Files that are either whole or absent. Those of an artifact have the same mode whatever the umask."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import os
+import secrets
 import shutil
 import stat
 import tempfile
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from repro.artifact.canonical import Bytes
 from repro.errors import ReproError
@@ -30,23 +32,30 @@ def resolved(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def write_file(path: Path, data: Bytes, mode: int) -> None:
-    """Write under a temporary name, sync, rename, sync the folder: a kill at any point leaves no torn file. A link
-    stays one, and what is no file (a device, a pipe) takes the bytes and stays what it is."""
+def as_text(path: str) -> str:
+    """What a document can hold of a path whose name is no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def write_file(path: Path, data: Bytes) -> None:
+    """Write under a temporary name, sync, rename, sync the folder: a kill at any point leaves no torn file. Who may
+    read it is as the umask has it, and of a file that was there as before. A link stays one, and what is no file (a
+    device, a pipe) takes the bytes and stays what it is."""
     path = resolved(path) if path.is_symlink() and (path.is_file() or not path.exists()) else path
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)
         return
-    descriptor, temporary = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
+    temporary = path.with_name(f".partial-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("xb") as file:
+            if path.exists():
+                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
             file.write(data)
             file.flush()
-            Path(temporary).chmod(mode)
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
@@ -65,8 +74,16 @@ class Appending:
                     expected="no file there, or one of an earlier run",
                     next="name a new file",
                 )
-            write_file(path, kept, READ_WRITE)
+            if path.is_file():
+                with path.open("rb") as earlier:
+                    self._take(earlier)
+            write_file(path, kept)
             self._file = path.open("ab")
+            self._take(self._file)
+
+    def _take(self, file: BinaryIO) -> None:
+        if not taken(file.fileno()):
+            raise ReproError(f"another run writes {self._what}", found=str(self._path), next="name another file")
 
     def write(self, data: bytes) -> None:
         with self._told():
@@ -88,6 +105,19 @@ class Appending:
             yield
         except OSError as error:
             raise ReproError(f"{self._what} cannot be written", found=f"{self._path}: {error.strerror}") from error
+
+
+def taken(descriptor: int) -> bool:
+    """Whether this process has a file for itself now, until it closes it or ends; no, if another one has it. Where
+    there are no such locks, nobody is kept out."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _is_of_kind(path: Path, begins: bytes) -> bool:

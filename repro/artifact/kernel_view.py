@@ -29,7 +29,7 @@ GPU = "gpu"
 
 
 def kernel_content(
-    stored: Stored, name: str, target: str, device: Device, ptxas: str | None, record: Mapping[str, Any] | None
+    stored: Stored, name: str, target: str | None, device: Device, ptxas: str | None, record: Mapping[str, Any] | None
 ) -> dict[str, Json]:
     """The kernel whose digest begins with `name` (`k_` before it may stand), with its code for a target.
 
@@ -54,15 +54,18 @@ def kernel_content(
     return content | (_gpu(text, code, device, ptxas, record, found.kernel) if target == GPU else {})
 
 
-def _built(stored: Stored, target: str) -> str:
-    """A family's name stands for what it builds, where the artifact has that."""
-    family, held = registry.family_of(target), {each.name for each in stored.config.targets}
+def _built(stored: Stored, target: str | None) -> str:
+    """A family's name stands for what it builds, where the artifact has that; None for the gpu, or for its first."""
+    held = [each.name for each in stored.config.targets]
+    if target is None:
+        return GPU if GPU in held or not held else held[0]
+    family = registry.family_of(target)
     own = [] if family is None or target in held else [code.name for code in family.built if code.name in held]
     return own[0] if own else target
 
 
 def inspect_kernel(
-    path: Path, name: str, target: str, device: str, ptxas: str | None, record: str | Path | None
+    path: Path, name: str, target: str | None, device: str, ptxas: str | None, record: str | Path | None
 ) -> dict[str, Json]:
     """`kernel_content` of an artifact on disk, with the floor on a device by name."""
     if device not in DEVICES:

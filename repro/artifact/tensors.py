@@ -95,7 +95,7 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that the user named."""
     try:
-        files.write_file(path, data, files.READ_WRITE)
+        files.write_file(path, data)
     except OSError as error:
         raise ReproError("the file cannot be written", found=f"{path}: {error.strerror}") from error
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from repro.artifact.cache import Cache
 from repro.artifact.checks import Report
+from repro.artifact.files import as_text
 from repro.artifact.tensors import write_output
 from repro.audit import capture, comparison, environment, golden, model, running, training
 from repro.audit.explaining import explained
@@ -103,10 +106,17 @@ class Findings:
         return html.render(self.view)
 
     def write(self, **paths: Path | None) -> None:
-        """Write the reports that have a path: json, junit, sarif, html. Raises ReproError."""
+        """Write the reports that have a path: json, junit, sarif, html; all that can be. Raises ReproError for one that
+        cannot, behind the others."""
+        failed: list[ReproError] = []
         for form, path in paths.items():
             if path is not None:
-                write_output(path, getattr(self, form)().encode())
+                try:
+                    write_output(path, getattr(self, form)().encode())
+                except ReproError as error:
+                    failed.append(error)
+        if failed:
+            raise failed[0]
 
 
 def audit(request: Request, cache: Cache | None, progress: Progress, peers: Mapping[str, str] = PEERS) -> Findings:
@@ -131,7 +141,7 @@ def audit(request: Request, cache: Cache | None, progress: Progress, peers: Mapp
     small.reduce(View(found, verdict(found)), {each.name: each for each in executors})
     commands = (*_commands(request, found), *(shlex.join(each.command) for each in small.made))
     return Findings(
-        audit=replace(found, commands=commands),
+        audit=replace(found, commands=tuple(map(as_text, commands))),
         report=verdict(found, request.thresholds, request.require),
         model_uri=_uri(request.model),
         required=tuple(request.require),
@@ -183,7 +193,8 @@ def _chosen(request: Request) -> Sequence[str] | None:
 
 
 def _uri(source: model.Source) -> str:
-    return Path(source).as_posix() if isinstance(source, str | Path) else "model.onnx"
+    """As RFC 3986 writes it: bytes that are no plain characters are percent-encoded."""
+    return quote(os.fsencode(Path(source).as_posix())) if isinstance(source, str | Path) else "model.onnx"
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,4 +238,4 @@ def compare(paths: Sequence[Path], thresholds: Thresholds, require: Sequence[str
     """The findings of records on disk, from whatever machines. Raises ReproError for files that are no captures."""
     records = [capture.read(path) for path in paths]
     found = comparison.audit(records)
-    return Findings(found, verdict(found, thresholds, require), records[0].model.name, tuple(require))
+    return Findings(found, verdict(found, thresholds, require), _uri(records[0].model.name), tuple(require))

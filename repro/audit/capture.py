@@ -69,7 +69,6 @@ def store_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     temporary = path.with_name(f".partial-{path.name}")
     try:
         safetensors.save_file({name: _packable(array) for name, array in arrays.items()}, temporary)
-        temporary.chmod(files.READ_WRITE)
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)

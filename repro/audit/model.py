@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from repro.artifact import golden, reading, sessions
 from repro.artifact.canonical import sha256
 from repro.artifact.config import Value as Signature
+from repro.artifact.files import as_text
 from repro.artifact.loaded import request_of
 from repro.artifact.tensors import type_of
 from repro.audit.flat import Flat, flatten, tensor, tensor_type
@@ -163,7 +164,7 @@ def _read_external(loaded: LoadedModel) -> bool:
 
 def summarize(model: ModelProto, name: str, folder: Path | None = None) -> ModelSummary:
     """A prepared model without its tensors."""
-    return summary_of(model, name, lambda item: _digest(item, folder))
+    return summary_of(model, as_text(name), lambda item: _digest(item, folder))
 
 
 def _digest(item: TensorProto, folder: Path | None) -> str:

@@ -244,8 +244,8 @@ def _write(folder: Path, found: _Drifting, text: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         model = found.audited.proto.SerializeToString(deterministic=True)
-        files.write_file(folder / MODEL, model, files.READ_WRITE)
-        files.write_file(folder / SCRIPT, text.encode(), files.READ_WRITE)
+        files.write_file(folder / MODEL, model)
+        files.write_file(folder / SCRIPT, text.encode())
     except OSError as error:
         raise ReproError("the reduced model cannot be written", found=f"{folder}: {error.strerror}") from error
     tensors.write_npz(folder / INPUTS, found.audited.inputs)

@@ -61,6 +61,8 @@ def choose(against: Sequence[str] | None, table: Mapping[str, str] = PEERS) -> t
             chosen.update({executor.name: executor for executor in usual[word]})
         elif word in named:
             chosen[word] = named[word]
+        elif (family := word.partition("[")[0]) in PEERS and family not in table:
+            raise ReproError(f"'{family}' trains no models", found=word, expected=", ".join(table))
         else:
             near = difflib.get_close_matches(word, [*usual, *named], 3, 0.5)
             raise ReproError(

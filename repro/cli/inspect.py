@@ -19,7 +19,9 @@ def _inspect_options(made: argparse.ArgumentParser) -> None:
     chips = "time, energy and utilisation of a run on simulated chips, such as v4,v5e,v6e"
     what.add_argument("--chips", type=names, metavar="LIST", help=chips)
     what.add_argument("--kernel", metavar="NAME", help="show one kernel: loops, code and least time (a digest's start)")
-    made.add_argument("--target", metavar="NAME", help="whose code of the kernel (default: gpu)")
+    made.add_argument(
+        "--target", metavar="NAME", help="whose code of the kernel (default: gpu, or the first that is there)"
+    )
     made.add_argument("--device", metavar="NAME", help="whose least time of the kernel (default: A100)")
     made.add_argument("--record", type=Path, metavar="FILE", help="what this record of a device measured of the kernel")
     made.add_argument("--json", action="store_true", help="print the result as JSON")

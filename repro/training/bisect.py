@@ -201,6 +201,9 @@ def locate(
     """Run the differing step again on both sides: tensors that differ, and the first node that does."""
     if found.step is None:
         return found
+    if traces[0].header["data"] != traces[1].header["data"]:
+        verdict = "the step is not run again: the two runs had data of their own"
+        return dataclasses.replace(found, verdict=(*found.verdict, verdict))
     step = found.step
     runs = [replay(artifact, arrays, trace, side, step) for trace, side in zip(traces, sides, strict=True)]
     notes = [_note(name, run, side) for name, run, side in zip(("left", "right"), runs, sides, strict=True)]

@@ -24,8 +24,8 @@ from repro.errors import EXIT_MISMATCH, ReproError
 from repro.ir.types import F8E4M3FNUZ, F8E5M2FNUZ, Array
 from repro.training import digests
 
-FORMAT = "repro-checkpoint/2"
-"""Version 1 had digests of sha256 for tensors."""
+FORMAT = "repro-checkpoint/3"
+"""Version 1 had digests of sha256 for tensors, version 2 none of the data."""
 _NAME, _TENSORS = re.compile(r"step-(\d{8,})\.json"), re.compile(r"step-\d{8,}\.safetensors")
 _UNKNOWN_TO_SAFETENSORS = (F8E4M3FNUZ, F8E5M2FNUZ)
 """They are kept as bytes; the document has their type."""
@@ -45,7 +45,7 @@ class Document:
     position: int
     """Finished batches of the epoch."""
     options: dict[str, Json]
-    """What decides which samples come when: seed, last, batch, samples."""
+    """What decides which samples come when: data (its digest), seed, last, batch, samples."""
     loss: str
     """Bits of the last step's loss; empty before the first."""
     tensors: tuple[tuple[str, str, str], ...]
@@ -79,8 +79,8 @@ def write(folder: Path, document: Document, state: Mapping[str, Array], keep: in
     """Write a checkpoint, and remove all but the newest `keep`. The path of its document."""
     path = folder / f"step-{document.step:08}.json"
     try:
-        files.write_file(path.with_suffix(".safetensors"), _pack(state), files.READ_WRITE)
-        files.write_file(path, _seal(document), files.READ_WRITE)
+        files.write_file(path.with_suffix(".safetensors"), _pack(state))
+        files.write_file(path, _seal(document))
         _remove_old(folder, keep)
     except OSError as error:
         raise ReproError("the checkpoint cannot be written", found=f"{path}: {error.strerror}") from error

@@ -19,6 +19,7 @@ from repro.errors import ReproError
 from repro.ir.types import Array, parse_type, to_face
 from repro.numerics.random_bits import philox_words
 from repro.train_step.problem import LABELS, WEIGHT
+from repro.training import digests
 
 SHUFFLE_SLOT = (1 << 32) - 1
 
@@ -68,13 +69,19 @@ class Dataset:
         made: dict[str, Array] = {}
         for value in self.values:
             if value.name in self.fixed:
-                made[value.name] = self.fixed[value.name]
+                made[value.name] = _typed(value, self.fixed[value.name])
             else:
-                kind = parse_type(value.type)
-                taken = np.ascontiguousarray(self.sampled[value.name][indices]).reshape(-1, *kind.shape[1:])
-                typed = Value(value.name, f"{kind.dtype.name}[{','.join(map(str, taken.shape))}]")
-                made[value.name] = to_face(accept(taken, typed), kind.dtype)
+                shape = parse_type(value.type).shape[1:]
+                taken = np.ascontiguousarray(self.sampled[value.name][indices]).reshape(-1, *shape)
+                made[value.name] = _typed(value, taken)
         return made
+
+    def digest(self, threads: int) -> str:
+        """Of all that batches are made of, in the order of the entry's inputs: `sampled` as [samples, rows per sample,
+        ...], whatever files and shapes it came in. All of it is read."""
+        arrays = self.sampled | self.fixed
+        typed = {value.name: _typed(value, arrays[value.name]) for value in self.values}
+        return digests.named(digests.root(digests.leaves(typed, threads)))
 
     def padded(self, indices: Array, filler: Array) -> dict[str, Array]:
         """A whole batch of fewer samples, filled up with others that count for nothing where that can be said.
@@ -88,6 +95,13 @@ class Dataset:
         elif missing and WEIGHT in self.sampled:
             made[WEIGHT][-missing * self.sampled[WEIGHT].shape[1] :] = 0
         return made
+
+
+def _typed(value: Value, array: Array) -> Array:
+    """An array of any shape in the type of an entry's input."""
+    dtype = parse_type(value.type).dtype
+    shaped = Value(value.name, f"{dtype.name}[{','.join(map(str, array.shape))}]")
+    return to_face(accept(array, shaped), dtype)
 
 
 def fit(

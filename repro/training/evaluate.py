@@ -26,7 +26,7 @@ from repro.ops import convert_to
 from repro.ops.record import evaluate
 from repro.train_step.assemble import TRAIN_STEP
 from repro.train_step.problem import LABELS, WEIGHT, TrainOptions, computing
-from repro.training.data import Arrays, fit
+from repro.training.data import Arrays, Dataset, fit
 
 INFER = "infer"
 
@@ -60,15 +60,14 @@ class BuiltLoss:
     ) -> None:
         self._options = options
         entry = artifact.entries[INFER]
-        chosen = options.loss_output or entry.outputs[0].name
-        self._output = next(value for value in entry.outputs if value.name == chosen)
+        self._output = _scored(artifact, options)
         kind = parse_type(self._output.type)
         labels = options.loss.labels_type(TensorType(computing(kind.dtype), kind.shape))
         values = [*entry.inputs, Value(LABELS, str(labels))]
         if options.weighted:
             values.append(Value(WEIGHT, str(options.loss.weight_type(kind))))
         self._data = fit(arrays, values, ignored_label(options), "validation data", artifact.label_notes)
-        _check_labels(self._data.sampled.get(LABELS), kind.shape[1] if len(kind.shape) > 1 else 0, options)
+        check_labels(artifact, self._data, "validation data")
         self._session: Session = artifact.session(INFER, target, threads)
         self._weights = [artifact.config.weights[position].name for position in entry.weights]
 
@@ -110,17 +109,26 @@ class BuiltLoss:
         return float(total), float(count)
 
 
-def _check_labels(labels: Array | None, classes: int, options: TrainOptions) -> None:
-    """That classes are numbers of classes, or the one that is not counted: a row of another would have no loss. Raises
-    ReproError."""
-    if labels is None or labels.dtype.kind not in "iu":
+def _scored(artifact: LoadedArtifact, options: TrainOptions) -> Value:
+    """The output of `infer` that the build's loss reads."""
+    outputs = artifact.entries[INFER].outputs
+    chosen = options.loss_output or outputs[0].name
+    return next(value for value in outputs if value.name == chosen)
+
+
+def check_labels(artifact: LoadedArtifact, data: Dataset, what: str) -> None:
+    """That labels of a build's loss are numbers of classes, or the one that is not counted: a row of another would have
+    no loss. Raises ReproError."""
+    options, labels = artifact.training, (data.sampled | data.fixed).get(LABELS)
+    if options is None or labels is None or labels.dtype.kind not in "iu":
         return
-    ignored = ignored_label(options)
+    shape = parse_type(_scored(artifact, options).type).shape
+    classes, ignored = shape[1] if len(shape) > 1 else 0, ignored_label(options)
     wrong = np.argwhere(((labels < 0) | (labels >= classes)) & (labels != ignored))
     if len(wrong):
         place = tuple(int(index) for index in wrong[0])
         raise ReproError(
-            "a label of the validation data is no class",
+            f"a label of the {what} is no class",
             found=f"{labels[place]} of sample {place[0]}",
             expected=f"0 to {classes - 1}" + ("" if ignored is None else f", or {ignored}, which is not counted"),
             next="check the labels",

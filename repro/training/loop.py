@@ -23,7 +23,7 @@ from repro.training import checkpoint as checkpoints
 from repro.training import data, digests, nodes, trace
 from repro.training.checkpoint import Checkpoint, Document
 from repro.training.data import Arrays, Batches
-from repro.training.evaluate import Evaluator, ignored_label, loss_of, open_evaluator
+from repro.training.evaluate import Evaluator, check_labels, ignored_label, loss_of, open_evaluator
 from repro.training.metrics import MetricsWriter
 from repro.training.nodes import Recorder
 
@@ -147,6 +147,7 @@ class _Run:
         self.artifact, self.settings, self.cache = artifact, settings, cache
         self.entry = _train_step(artifact)
         fitted = data.fit(arrays, self.entry.inputs, ignored_label(artifact.training), notes=artifact.label_notes)
+        check_labels(artifact, fitted, "data")
         if settings.batch not in (None, fitted.batch):
             raise ReproError(
                 "the artifact was built for another batch",
@@ -156,7 +157,14 @@ class _Run:
             )
         self.batches = Batches(fitted, settings.seed, settings.last)
         self.total = settings.steps or (settings.epochs or 0) * self.batches.per_epoch
+        if max(settings.trace_nodes_at, default=0) > self.total:
+            raise ReproError(
+                "--trace-nodes-at names a step that the run does not reach",
+                found=str(max(settings.trace_nodes_at)),
+                expected=f"at most {self.total}",
+            )
         self.options: dict[str, Json] = {
+            "data": fitted.digest(settings.threads or cores()),
             "seed": f"0x{settings.seed:016x}",
             "last": settings.last,
             "batch": fitted.batch,
@@ -300,10 +308,11 @@ class _Run:
         state = self.state()
         rows, root = checkpoints.describe(state)
         epoch, position = self.batches.cursor(self.step)
+        places = (files.resolved(each) for each in (self.artifact.folder, self.settings.checkpoint))
         document = Document(
             format=checkpoints.FORMAT,
             artifact=self.artifact.id,
-            artifact_path=_as_text(os.path.relpath(self.artifact.folder, self.settings.checkpoint)),
+            artifact_path=files.as_text(os.path.relpath(*places)),
             entry=self.entry.name,
             graph=self.entry.graph,
             step=self.step,
@@ -315,11 +324,6 @@ class _Run:
             state=root,
         )
         return document, state
-
-
-def _as_text(path: str) -> str:
-    """What a document can hold of a path whose name is no UTF-8."""
-    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _train_step(artifact: LoadedArtifact) -> Entry:
@@ -346,18 +350,12 @@ def _locked(folder: Path) -> Generator[None]:
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(files.FOLDER)
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, files.READ_WRITE)
     except OSError as error:
         raise ReproError("the folder of checkpoints cannot be made", found=f"{folder}: {error.strerror}") from error
     try:
-        with contextlib.suppress(ImportError):  # a system without such locks: nobody is kept out
-            import fcntl
-
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ReproError("another run writes into this folder of checkpoints", found=str(folder)) from error
+        if not files.taken(descriptor):
+            raise ReproError("another run writes into this folder of checkpoints", found=str(folder))
         yield
     finally:
         os.close(descriptor)

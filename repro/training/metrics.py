@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from repro.artifact import files
 from repro.errors import ReproError
@@ -45,13 +47,20 @@ def _number(value: float | int) -> float | int | str:
     return value if math.isfinite(value) else str(value)
 
 
-def _kept(path: Path, step: int) -> bytes:
-    kept: list[bytes] = []
+def read(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The lines of a file of metrics, with what they say; without one at the end that is not whole, which a killed run
+    leaves. Raises ReproError."""
     for line in bytes(files.read_file(path, "the metrics")).splitlines(keepends=True):
         try:
-            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
-                break
-        except (ValueError, KeyError, TypeError) as error:
-            raise ReproError("not a file of metrics", found=f"{path}: {line[:40]!r}", next="name a new file") from error
-        kept.append(line)
-    return b"".join(kept)
+            if not line.endswith(b"\n"):
+                return
+            document = json.loads(line)
+            measured = document["validation"].values() if "validation" in document else [document["loss"]]
+            _ = range(document["step"]), [float(each) for each in measured]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ReproError("not a file of metrics", found=f"{path}: {line[:40]!r}", next="name another") from error
+        yield line, document
+
+
+def _kept(path: Path, step: int) -> bytes:
+    return b"".join(line for line, _ in takewhile(lambda each: each[1]["step"] <= step, read(path)))

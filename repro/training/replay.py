@@ -8,6 +8,7 @@ from pathlib import Path
 from repro.artifact.canonical import Json
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session
+from repro.artifact.workers import cores
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.training import checkpoint as checkpoints
@@ -15,6 +16,8 @@ from repro.training import data, digests
 from repro.training.data import Arrays, Batches
 from repro.training.evaluate import ignored_label
 from repro.training.trace import Trace
+
+_OTHER_DATA = "the data is not that of the trace"
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,9 @@ def _batches(artifact: LoadedArtifact, arrays: Arrays, trace: Trace) -> Batches:
     if (fitted.samples, fitted.batch) != (header["samples"], header["batch"]):
         found = f"{fitted.samples} samples in batches of {fitted.batch}"
         expected = f"{header['samples']} in batches of {header['batch']}"
-        raise ReproError("the data is not that of the trace", found=found, expected=expected)
+        raise ReproError(_OTHER_DATA, found=found, expected=expected)
+    if (digest := fitted.digest(cores())) != header["data"]:
+        raise ReproError(_OTHER_DATA, found=digest, expected=header["data"])
     return Batches(fitted, int(header["seed"], 16), header["last"])
 
 

@@ -1,10 +1,10 @@
 """Traces: one line of canonical JSON per step, each with the sha256 of the line before it.
 
 The first line says what is trained: the entry's graph digest, the contract's version, the names and types of the state
-and its digest before the first step, the seed and the batches. It says nothing of the machine, the target, the threads
-or the toolchain, so that two runs that agree have the same bytes. Then, for each step: its number, the loss's bits,
-the digest of its inputs, the digest of the state after it, and `previous`. Lines may have more: a digest of each tensor
-of the state, and a digest of each node's value, whose rows the first line names.
+and its digest before the first step, the digest of the data, the seed and the batches. It says nothing of the machine,
+the target, the threads or the toolchain, so that two runs that agree have the same bytes. Then, for each step: its
+number, the loss's bits, the digest of its inputs, the digest of the state after it, and `previous`. Lines may have
+more: a digest of each tensor of the state, and a digest of each node's value, whose rows the first line names.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.artifact import files
+import manifests
+from repro.artifact import files, schema
 from repro.artifact.canonical import Json, decode, encode
 from repro.errors import EXIT_MISMATCH, ReproError
 from repro.ir.types import Array
 from repro.training import digests
 
-FORMAT = "repro-trace/2"
-"""Version 1 had digests of sha256."""
+FORMAT = "repro-trace/3"
+"""Version 1 had digests of sha256, version 2 none of the data."""
 STEP_FIELDS = {"step", "loss", "inputs", "state", "previous"}
-HEADER_FIELDS = {"format", "entry", "graph", "contract", "seed", "samples", "batch", "last", "tensors", "step", "state"}
+HEADER_FIELDS: frozenset[str] = frozenset(manifests.schema("trace")["required"])
 BEGINS = b'{"batch":'
 """Every trace: canonical JSON has its keys in order."""
 _DIGEST = re.compile(f"{digests.ALGORITHM}:[0-9a-f]{{64}}")
-STEP_EXTRAS, HEADER_EXTRAS = {"tensors", "nodes"}, {"nodes"}
+_BITS = re.compile("0x[0-9a-f]{4,16}")
+STEP_EXTRAS = {"tensors", "nodes"}
 
 
 def line_digest(line: bytes) -> str:
@@ -92,14 +94,19 @@ def _check_line(path: Path, number: int, document: Json, before: Sequence[Json],
     if not isinstance(document, dict):
         raise _broken(path, number, type(document).__name__, "an object")
     if not before:
-        fields = set(document) - HEADER_EXTRAS
-        if fields != HEADER_FIELDS or not isinstance(document["step"], int):
-            raise _broken(path, number, ", ".join(sorted(fields)), f"a header of {FORMAT}")
-        if not _are_rows(document.get("nodes", [])):
-            raise _broken(path, number, "its nodes", "rows of op, source, type and rows before it")
+        try:
+            schema.check(document, "trace", "the first line")
+        except ReproError as error:
+            expected = "a first line that follows manifests/schema/trace.schema.json"
+            raise _broken(path, number, str(error.found), expected) from error
+        if not _are_in_order(document.get("nodes", [])):
+            raise _broken(path, number, "its nodes", "rows whose operands are rows before them")
         return
     if set(document) - STEP_EXTRAS != STEP_FIELDS:
         raise _broken(path, number, ", ".join(sorted(document)), ", ".join(sorted(STEP_FIELDS)))
+    for field, form, words in (("loss", _BITS, "its bits"), ("inputs", _DIGEST, "a digest"), ("state", _DIGEST, "one")):
+        if not (_is(document[field], form) or (field == "state" and document[field] is None)):
+            raise _broken(path, number, f"{field} {document[field]}", words)
     for extra in sorted(STEP_EXTRAS & set(document)):
         if not _are_digests(document[extra], before[0].get(extra)):
             raise _broken(path, number, f"its {extra}", f"a digest for each of the header's {extra}")
@@ -114,19 +121,16 @@ def _are_digests(stated: Json, rows: Json) -> bool:
     """Whether there is a digest for each row."""
     if not isinstance(stated, list) or not isinstance(rows, list) or len(stated) != len(rows):
         return False
-    return all(isinstance(each, str) and _DIGEST.fullmatch(each) for each in stated)
+    return all(_is(each, _DIGEST) for each in stated)
 
 
-def _are_rows(rows: Json) -> bool:
-    """Whether they are rows of values, operands before what reads them."""
-    return isinstance(rows, list) and all(_is_row(row, number) for number, row in enumerate(rows))
+def _is(stated: Json, form: re.Pattern[str]) -> bool:
+    return isinstance(stated, str) and form.fullmatch(stated) is not None
 
 
-def _is_row(row: Json, number: int) -> bool:
-    if not isinstance(row, list) or len(row) != 4 or not isinstance(row[3], list):
-        return False
-    known = range(number)
-    return all(isinstance(word, str) for word in row[:3]) and all(type(at) is int and at in known for at in row[3])
+def _are_in_order(rows: Json) -> bool:
+    """Whether values come behind the operands that they name."""
+    return all(at < number for number, (_, _, _, operands) in enumerate(rows) for at in operands)
 
 
 def _no_trace(path: Path, found: str) -> ReproError:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -288,6 +289,26 @@ def test_a_report_that_cannot_be_written_is_said_before_anything_runs(
     code, out, err = command(folder / "m.onnx", "--bind", "N=2", "--json", tmp_path / "no" / "where.json")
     assert (code, out) == (2, "")
     assert "argument --json: there is no such folder" in err
+
+
+def test_a_model_whose_name_is_no_text(folder: Path, tmp_path: Path, command: Command) -> None:
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/l\xe9.onnx"))
+    try:
+        place.write_bytes((folder / "m.onnx").read_bytes())
+    except OSError:
+        pytest.skip("the file system takes no such name")
+    words = [word for form in FORMS for word in (f"--{form}", tmp_path / f"report.{form}")]
+    assert command(place, "--bind", "N=2", *words, "--capture", tmp_path / "run.json")[0] == 0
+    assert "l\ufffd.onnx" in json.loads((tmp_path / "report.json").read_text())["commands"][0]
+    assert "/l%E9.onnx" in (tmp_path / "report.sarif").read_text()
+    assert command("--compare", tmp_path / "run.json")[0] == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_report_that_fails_stops_no_other(captured: Path, tmp_path: Path, command: Command) -> None:
+    code, _, err = command("--compare", captured, "--json", "/dev/full", "--junit", tmp_path / "report.xml")
+    assert (code, "No space left" in err) == (2, True)
+    assert ElementTree.fromstring((tmp_path / "report.xml").read_text()).get("skipped") == "2"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -63,7 +63,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("build m.onnx --bind N=4 -o m.onnx", ("output folder cannot be used", "m.onnx: Not a directory")),
     ("run m.onnx --inputs train.npz --outputs o.npz", ("not an artifact", "m.onnx", "artifact.json")),
     ("run step.repro --inputs train.npz --outputs o.npz --target cuda", ("no target 'cuda'", "cpu/x86-64-v3")),
-    ("train step.repro --data high.npz --steps 3 --checkpoint new", ("out of range", "index 77", "labels, token ids")),
+    ("train step.repro --data high.npz --steps 3 --checkpoint new", ("no class", "77 of sample 3", "0 to 9, or -100")),
     ("train step.repro --data nan.npz --steps 1 --checkpoint new", ("'labels'", "float64[12]", "int64[12]")),
     ("train step.repro --data short.npz --steps 1 --checkpoint new", ("'input'", "'labels' has 11 samples")),
     ("train step.repro --data m.onnx --steps 1 --checkpoint new", ("m.onnx: not a zip archive",)),

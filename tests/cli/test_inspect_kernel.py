@@ -47,6 +47,17 @@ def test_every_kernel_is_shown(artifact: Path, capsys: pytest.CaptureFixture[str
             assert content["assembled"][name]["registers"] > 0 and content["assembled"][name]["spill_stores"] == 0
 
 
+def test_an_artifact_without_gpu_code_shows_what_it_has(artifact: Path, tmp_path: Path) -> None:
+    repro.build(MODEL, tmp_path / "a", inputs=repro.read_npz(INPUTS), targets=["cpu/x86-64-v3", "cpu/aarch64"])
+    config = driver_inspect.inspect(tmp_path / "a")["config"]
+    assert isinstance(config, dict)
+    first = config["targets"][0]
+    kernel = first["entries"][0]["kernels"][0]
+    shown = driver_inspect.inspect_kernel(tmp_path / "a", kernel["kernel"])
+    assert (shown["target"], shown["code"]) == (first["name"], kernel["code"])
+    assert driver_inspect.inspect_kernel(artifact, kernels(artifact)[0])["target"] == "gpu"
+
+
 def test_what_is_not_there_is_named(artifact: Path) -> None:
     with pytest.raises(ReproError, match="no kernel has this name"):
         driver_inspect.inspect_kernel(artifact, "k_feed")

@@ -147,6 +147,30 @@ def test_an_interrupt_while_the_command_line_is_loaded(module: str):
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, b"", b"interrupted\n")
 
 
+_TERMINATED = """
+import sys, tempfile
+from repro import ending
+
+def command(words):
+    with tempfile.TemporaryDirectory(dir=words[0]):
+        print(flush=True)
+        sys.stdin.read()
+
+ending.run(command)
+"""
+
+
+def test_sigterm_leaves_nothing_behind(tmp_path: Path):
+    words = [sys.executable, "-c", _TERMINATED, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        assert list(tmp_path.iterdir())
+        process.terminate()
+        _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (EXIT_INTERRUPTED, b"interrupted\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_interrupt_behind_that_is_pythons_again():
     run = "import signal, sys; from repro.__main__ import main; sys.argv[1:] = ['--version']; main(); "
     told = "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
@@ -165,9 +189,15 @@ def test_commands_beside_the_package_whose_reader_has_gone(command: Command, mon
     assert not capsys.readouterr().err
 
 
+_ABSENT = """error: this needs the package 'absent', which is not installed
+  next: install it (absent may be one of repro's extras: pip install 'repro[absent]')
+"""
+
+
 @pytest.mark.parametrize(("raised", "code", "told"), [
     (SystemExit(), EXIT_GOOD, ""), (SystemExit(3), 3, ""), (SystemExit("why"), EXIT_USAGE, "why\n"),
     (KeyboardInterrupt(), EXIT_INTERRUPTED, "interrupted\n"), (ReproError("wrong", exit_code=1), 1, "error: wrong\n"),
+    (ModuleNotFoundError("No module named 'absent'", name="absent.part"), EXIT_USAGE, _ABSENT),
 ])  # fmt: skip
 def test_how_a_command_ends(raised: BaseException, code: int, told: str, capsys):
     def command(words: Sequence[str]) -> None:

@@ -156,6 +156,9 @@ def test_max_unpool_puts_back_what_max_pool_took() -> None:
     kept = np.zeros(x.size, np.float32)
     kept[i.reshape(-1)] = x.reshape(-1)[i.reshape(-1)]
     assert np.array_equal(back, kept.reshape(x.shape))
+    none = {"y": y[:0], "i": i[:0]}
+    [back] = run_node("MaxUnpool", none, ["z"], 11, kernel_shape=[2, 2], strides=[2, 2])
+    assert back.shape == (0, 3, 6, 4)
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,21 @@ def test_equal_traces_agree_and_a_longer_one_goes_on(train: Train):
     assert "the left one goes on for 3" in found.verdict[-1]
 
 
-def test_other_data_is_told_from_other_arithmetic(train: Train, samples: Path):
+def test_other_data_is_told_from_other_arithmetic(train: Train, artifact: Path, samples: Path, target: str):
     given = repro.read_npz(samples)
     changed = {**given, "input": given["input"].copy()}
     changed["input"][37, 11] += 1
-    found = repro.bisect(train("left"), train("right", changed))
+    left, right = train("left"), train("right", changed)
+    found = repro.bisect(left, right)
     assert found.step is not None
     assert found.fields[0].name == "inputs"
     assert "the data differs" in found.verdict[-1]
+    assert "different runs (data: blake3:" in found.verdict[0]
+    again = repro.bisect(left, right, artifact=artifact, data=samples, right_target=target)
+    assert (again.step, again.node) == (found.step, None)
+    assert "not run again" in again.verdict[-1]
+    with pytest.raises(ReproError, match="the data is not that of the trace"):
+        repro.bisect(left, artifact=artifact, data=changed, right_target=target)
 
 
 def test_runs_of_another_seed_are_said_to_be_other_runs(train: Train):

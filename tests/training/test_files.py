@@ -24,6 +24,7 @@ from repro.training import digests, trace
 EMPTY = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
 """BLAKE3 of nothing, as its authors' test vectors have it."""
 
+_GOOD = "blake3:" + "0" * 64
 STATE: dict[str, Array] = {
     "w": np.arange(6, dtype=np.float32).reshape(2, 3),
     "half": np.array([1.5, -0.0], np.float16),
@@ -73,7 +74,7 @@ def test_neighbours_go_together_until_they_are_large_enough():
 def document(step: int) -> checkpoints.Document:
     rows, root = checkpoints.describe(STATE)
     artifact, graph = (f"sha256:{digit * 64}" for digit in "01")
-    options = {"seed": f"0x{7:016x}", "last": "drop", "batch": 32, "samples": 100}
+    options = {"data": _GOOD, "seed": f"0x{7:016x}", "last": "drop", "batch": 32, "samples": 100}
     return checkpoints.Document(
         checkpoints.FORMAT, artifact, "../a", "train_step", graph, step, 1, 2, options, "0x3f800000", rows, root
     )
@@ -143,13 +144,11 @@ def test_a_document_without_its_tensors_and_a_folder_without_any(tmp_path: Path)
 
 # ── traces ──────────────────────────────────────────────────────────────────────────────────────────
 
-_SAID: dict[str, Any] = {
-    "format": trace.FORMAT,
-    "tensors": [[name, "f32[]"] for name in STATE],
-    "step": 0,
-    "state": "s",
-}
-HEADER: dict[str, Any] = dict.fromkeys(trace.HEADER_FIELDS, 0) | _SAID
+HEADER: dict[str, Any] = {
+    "format": trace.FORMAT, "entry": "train_step", "graph": "sha256:" + "0" * 64, "contract": 1, "data": _GOOD,
+    "seed": f"0x{7:016x}", "last": "drop", "batch": 32, "samples": 100, "tensors": [[n, "f32[]"] for n in STATE],
+    "step": 0, "state": _GOOD,
+}  # fmt: skip
 
 
 def written(path: Path, steps: int = 5) -> list[bytes]:
@@ -222,7 +221,6 @@ def test_a_trace_that_does_not_reach_the_checkpoint_is_refused(tmp_path: Path):
 
 
 _ROWS: list[Any] = [["input", "x", "f32[2]", []], ["dot", "", "f32[]", [0, 0]]]
-_GOOD = "blake3:" + "0" * 64
 
 
 @pytest.mark.parametrize(
@@ -240,6 +238,33 @@ def test_nodes_that_do_not_fit_their_rows_are_refused(tmp_path: Path, rows: Any,
     writer.add(1, np.array(1, np.float32), {}, None, nodes)
     writer.close()
     with pytest.raises(ReproError, match=f"damaged at line {line}"):
+        trace.read(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("entry", [1]), ("seed", "zz"), ("tensors", "abc"), ("tensors", [["w"]]), ("step", "0"), ("step", -1),
+        ("batch", 0), ("samples", True), ("last", "keep"), ("state", None), ("data", "sha256:" + "0" * 64), ("more", 1),
+        ("graph", 7),
+    ],
+)  # fmt: skip
+def test_a_first_line_that_says_something_else(field: str, value: Any, tmp_path: Path):
+    (tmp_path / "t").write_bytes(encode(HEADER | {field: value}) + b"\n")
+    with pytest.raises(ReproError, match="damaged at line 1") as refused:
+        trace.read(tmp_path / "t")
+    assert field in str(refused.value.found)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("loss", 1), ("loss", "1.0"), ("inputs", None), ("inputs", [_GOOD]), ("state", "0")]
+)
+def test_a_step_that_says_something_else(field: str, value: Any, tmp_path: Path):
+    """With a chain that holds."""
+    *before, last = written(tmp_path / "t")
+    lines = [*before, encode(json.loads(last) | {field: value})]
+    (tmp_path / "t").write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(ReproError, match="damaged at line 6"):
         trace.read(tmp_path / "t")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import repro
+from repro.artifact import files
 from repro.errors import EXIT_INTERRUPTED, ReproError
 from repro.training import checkpoint as checkpoints
 from repro.training import digests, trace
@@ -67,12 +68,17 @@ def test_a_loss_that_is_no_number_is_told(artifact: Path, samples: Path, tmp_pat
 
 
 @pytest.mark.parametrize("label", [-1, 10])
-def test_a_label_of_the_validation_data_that_is_no_class(train: Train, samples: Path, tmp_path: Path, label: int):
+def test_a_label_that_is_no_class(train: Train, artifact: Path, samples: Path, target: str, tmp_path: Path, label: int):
     held_out = {name: array.copy() for name, array in repro.read_npz(samples).items()}
     held_out["labels"][7] = label
     with pytest.raises(ReproError, match="no class") as refused:
         train("a", validation=held_out, trace=None)
     assert refused.value.found == f"{label} of sample 7"
+    with pytest.raises(ReproError, match="a label of the data is no class"):
+        repro.train(artifact, held_out, checkpoint=tmp_path / "a", steps=1, target=target)
+    first = {name: array[:16] for name, array in held_out.items()}  # as many as a batch: every batch has these
+    with pytest.raises(ReproError, match="no class"):
+        train("a", validation=first, trace=None)
     assert not (tmp_path / "a").exists()
     held_out["labels"][7] = -100
     assert train("b", validation=held_out, trace=None).validation["samples"] == 200
@@ -90,6 +96,18 @@ def test_an_artifact_whose_path_is_no_text(artifact: Path, samples: Path, tmp_pa
     repro.export(done.checkpoint, tmp_path / "trained.onnx", artifact=moved)
 
 
+def test_an_artifact_behind_a_link_is_found_again(artifact: Path, samples: Path, tmp_path: Path, target: str):
+    """From checkpoints behind another one; what stands before a `..` may be a link too."""
+    for name in ("here", "there/deep", "work"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copytree(artifact, tmp_path / "here" / "a.repro")
+    (tmp_path / "work" / "models").symlink_to(tmp_path / "here")
+    (tmp_path / "work" / "runs").symlink_to(tmp_path / "there" / "deep")
+    folder = tmp_path / "work" / "runs" / "first"
+    repro.train(tmp_path / "work" / "models" / "a.repro", samples, checkpoint=folder, steps=1, target=target)
+    assert repro.export(folder, tmp_path / "trained.onnx").is_file()
+
+
 def test_the_validation_loss_is_the_loss_of_the_build(train: Train, artifact: Path, samples: Path, tmp_path: Path):
     """The same formula in float64 NumPy, on the outputs of the exported weights."""
     done = train("a", validation=samples, trace=None)
@@ -105,6 +123,27 @@ def test_the_validation_loss_is_the_loss_of_the_build(train: Train, artifact: Pa
     expected = -logs[np.arange(200), given["labels"]].mean()
     assert done.validation["loss"] == pytest.approx(expected, rel=1e-6)
     assert done.validation["accuracy"] == np.mean(x.argmax(1) == given["labels"])
+
+
+def test_a_run_is_resumed_on_its_own_data_alone(
+    train: Train, artifact: Path, samples: Path, target: str, tmp_path: Path
+):
+    """However its files are cut; as many other samples are other data."""
+    given = repro.read_npz(samples)
+    changed = {name: array.copy() for name, array in given.items()}
+    changed["input"][199, 63] += 1
+
+    def resumed(data: Any) -> Any:
+        return repro.train(artifact, data, checkpoint=tmp_path / "a", steps=STEPS, target=target, resume=True)
+
+    train("a", steps=5)
+    with pytest.raises(ReproError, match="its data differs"):
+        resumed(changed)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    np.save(folder / "input.npy", given["input"].reshape(200, 1, 64))
+    np.save(folder / "labels.npy", given["labels"])
+    assert resumed(folder).state == train("whole").state
 
 
 def test_resumed_at_any_checkpoint_is_unbroken(train: Train, tmp_path: Path):
@@ -203,6 +242,21 @@ def test_what_a_user_keeps_in_the_folder_stays(train: Train, tmp_path: Path):
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_who_may_read_a_run_is_as_the_umask_has_it(train: Train, tmp_path: Path):
+    """And of a trace that was there, as before."""
+    before = os.umask(0o077)
+    try:
+        done = train("a", steps=1)
+        repro.export(done.checkpoint, tmp_path / "trained.onnx")
+        (tmp_path / "a.trace").chmod(0o640)
+        train("a", steps=2, resume=True)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (*tmp_path.iterdir(), *(tmp_path / "a").iterdir())}
+    assert (modes.pop("a"), modes.pop("a.trace")) == (0o700, 0o640)
+    assert len(modes) == 7 and set(modes.values()) == {0o600}
+
+
 def test_a_run_replaces_no_file_of_another_kind(train: Train, tmp_path: Path, artifact: Path, samples: Path):
     """Data, say; what an earlier run wrote may be replaced."""
     data = tmp_path / "data.npz"
@@ -222,6 +276,21 @@ def test_a_run_replaces_no_file_of_another_kind(train: Train, tmp_path: Path, ar
     with pytest.raises(ReproError, match="that of an artifact"):
         repro.train(artifact, samples, checkpoint=artifact, steps=1)
     assert sorted(path.name for path in artifact.iterdir()) == before
+
+
+def test_two_runs_write_no_one_trace(train: Train, tmp_path: Path):
+    path = tmp_path / "shared.trace"
+    with path.open("ab") as other:
+        assert files.taken(other.fileno())
+        with pytest.raises(ReproError, match="another run writes the trace"):
+            train("a", steps=1, trace=path)
+    train("a", steps=1, trace=path, resume=True)
+
+
+def test_nodes_of_a_step_that_is_never_reached(train: Train):
+    with pytest.raises(ReproError, match="does not reach") as refused:
+        train("a", steps=6, trace_nodes_at=(2, 7))
+    assert (refused.value.found, refused.value.expected) == ("7", "at most 6")
 
 
 # ── kill, Ctrl-C ────────────────────────────────────────────────────────────────────────────────────
@@ -268,11 +337,14 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(
     assert not list(folder.glob(".partial-*"))
 
 
-def test_ctrl_c_ends_with_a_checkpoint(artifact: Path, samples: Path, tmp_path: Path, target: str):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_with_a_checkpoint(
+    artifact: Path, samples: Path, tmp_path: Path, target: str, number: signal.Signals
+):
     folder = tmp_path / "stopped"
     with subprocess.Popen(command(artifact, samples, folder, target, 10**6), stdout=subprocess.PIPE) as process:
         wait_for(folder, 4, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == EXIT_INTERRUPTED
     document = checkpoints.read(folder).document

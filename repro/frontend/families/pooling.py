@@ -105,11 +105,18 @@ def max_unpool(ctx: NodeContext, x: Value, indices: Value, output_shape: Value |
     parts = zip(x.shape[2:], strides, kernel, pads[:rank], pads[rank:], strict=True)
     pooled = (*x.shape[:2], *((n - 1) * stride + size - low - high for n, stride, size, low, high in parts))
     output = pooled if output_shape is None else ctx.static_ints(2)
-    if len(output) != x.rank or min(pooled) < 1 or any(n < m for n, m in zip(output, pooled, strict=True)):
+    if (
+        len(output) != x.rank
+        or min(pooled[2:], default=1) < 1
+        or any(n < m for n, m in zip(output, pooled, strict=True))
+    ):
         raise ctx.error("output_shape does not fit", str(list(output)), f"at least {list(pooled)}")
     if indices.shape != x.shape or indices.dtype is not I64:
         raise ctx.error("the indices do not fit", str(indices.type), f"i64 of the shape of {x.type}")
     ctx.check_size(output, x.dtype)
+    zeros = broadcast(scalar(0, x.dtype), output, ())
+    if not x.type.elements:
+        return zeros
     # An offset counts in the shape that was pooled, so a larger result needs the place on every axis.
     flat, behind, places = reshape(indices, (x.type.elements,)), math.prod(pooled), list[Value]()
     for axis, extent in enumerate(pooled):
@@ -118,7 +125,6 @@ def max_unpool(ctx: NodeContext, x: Value, indices: Value, output_shape: Value |
         if axis:
             place = elementwise("rem", place, fill(extent, flat.type))
         places.append(reshape(place, (*flat.shape, 1)))
-    zeros = broadcast(scalar(0, x.dtype), output, ())
     return scatter("set", zeros, concatenate(places, 1), reshape(x, flat.shape), range(x.rank))
 
 
