@@ -17,6 +17,7 @@ from repro.machines import AARCH64
 from repro.targets.llvm.context import BUFFERS, CONTEXT_BYTES, ONCE, SCRATCH, SCRATCH_STRIDE, SCRATCH_SYMBOL, SYMBOL
 from tests import compiled
 from tests.goldens.qemu import COMPILER, EMULATOR, SOURCE
+from tests.targets.guards import FILL
 from tests.targets.native import single
 
 
@@ -30,16 +31,20 @@ def run_program(program: Program, buffers: Sequence[Array], schedules: Sequence[
     pairs = zip(program.kernels, schedules, strict=True)
     objects = [compiled.compile_kernel(kernel, schedule, AARCH64) for kernel, schedule in pairs]
     objects.append(compiled.compile_program(program, schedules, AARCH64))
-    sizes = [max(64, -(-array.nbytes // 64) * 64) for array in buffers]
-    offsets = [sum(sizes[:number]) for number in range(len(sizes))]
-    image = bytearray(sum(sizes))
+    sizes = [(array.nbytes // 64 + 2) * 64 for array in buffers]  # a line or more is left beside each
+    offsets = [sum(sizes[:number]) + 64 for number in range(len(sizes))]
+    image = bytearray([FILL]) * (sum(sizes) + 64)
     for array, offset in zip(buffers, offsets, strict=True):
         image[offset : offset + array.nbytes] = array.tobytes()
     with tempfile.TemporaryDirectory() as name:
         after = _run(Path(name), objects, bytes(image), offsets, threads)
     found: list[Array] = []
+    end = 0
     for array, offset in zip(buffers, offsets, strict=True):
-        found.append(np.frombuffer(after[offset : offset + array.nbytes], array.dtype))
+        assert not after[end:offset].strip(bytes([FILL])), "memory beside a buffer was written"
+        end = offset + array.nbytes
+        found.append(np.frombuffer(after[offset:end], array.dtype))
+    assert not after[end:].strip(bytes([FILL])), "memory beside a buffer was written"
     return found
 
 

@@ -5,7 +5,6 @@ What a model reads outside of an input ends the process. The name of each is pri
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,11 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import repro
 from repro.ir.types import Array
-
-PAGE, ROOM = 1 << 12, 1 << 18
-"""Bytes; every input has less than the room."""
-PRIVATE, READ_WRITE = 0x22, 3
-"""Of mmap and mprotect, as Linux has them."""
+from tests.targets.guards import Guarded
 
 
 def model(nodes: list[NodeProto], inputs: dict[str, Array], constants: dict[str, Array]) -> ModelProto:
@@ -74,24 +69,6 @@ def cases() -> Iterator[tuple[str, ModelProto, dict[str, Array]]]:
         yield f"narrowed {given.__name__} {types.Name(narrow)}", *narrowed(given, narrow)
 
 
-def at_edge(array: Array, last: bool) -> Array:
-    """A copy whose first element follows pages that nobody may read, or whose last one they follow."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
-    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    length = -(-array.nbytes // PAGE) * PAGE
-    begin: int = libc.mmap(None, 2 * ROOM + length, READ_WRITE, PRIVATE, -1, 0)
-    for guard in (begin, begin + ROOM + length):
-        if libc.mprotect(guard, ROOM, 0):
-            raise OSError(ctypes.get_errno(), "mprotect")
-    room = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(begin + ROOM))
-    start = (length - array.nbytes) // 16 * 16 if last else 0
-    place = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    place[...] = array
-    return place
-
-
 def main(target: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, made, inputs) in enumerate(cases()):
@@ -101,7 +78,8 @@ def main(target: str) -> None:
                 (wanted,) = session.run(inputs).values()
             with artifact.session(target=target, threads=1) as session:
                 for last in (False, True):
-                    (found,) = session.run({key: at_edge(array, last) for key, array in inputs.items()}).values()
+                    memory = Guarded(last)
+                    (found,) = session.run({key: memory.copy(array) for key, array in inputs.items()}).values()
                     assert found.tobytes() == wanted.tobytes(), name
 
 

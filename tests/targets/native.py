@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from repro.numerics.numpy_scalars import canonicalize
 from repro.runtime.session import CpuExecutable
 from repro.targets import cpu
 from tests import compiled
+from tests.targets.guards import guarded
 
 HERE: list[Machine] = [machine for machine in CPUS.values() if cpu.runs_here(machine) is None]
 assert HERE, "this host runs no CPU machine: these tests would prove nothing"
@@ -53,17 +55,24 @@ def executable(
 def run_kernel(
     kernel: Kernel, buffers: Sequence[Array], machine: Machine, schedule: Schedule | None = None, threads: int = 1
 ) -> list[Array]:
-    """The buffers after the kernel ran once on copies of those given (flat storage arrays)."""
+    """The buffers after the kernel ran once on copies of those given (flat storage arrays). These lie against pages
+    that nobody may touch: some begin behind one, the others end in front of one."""
     chosen = default_schedule(kernel, machine) if schedule is None else schedule
     if cpu.runs_here(machine) is not None:
         from tests.targets.emulated import run_emulated  # which imports this module
 
         return run_emulated(kernel, buffers, chosen, threads)
-    runner = executable(single(kernel), machine, [chosen], threads)
-    for position, given in enumerate(buffers):
-        runner.set_parameter(position, given)
-    runner.run([])
-    runner.close()
+    last = bool(zlib.crc32(f"{kernel.digest} {chosen.text}".encode()) & 1)
+    with guarded(last) as memory:
+        runner = executable(single(kernel), machine, [chosen], threads)
+        for position, given in enumerate(buffers):
+            if position in runner.program.written:
+                runner.set_parameter(position, given)
+            else:
+                runner.bind_parameter(position, memory.copy(given))
+        runner.run([])
+        runner.close()
+        memory.check()
     return [after for position in range(len(buffers)) if (after := runner.parameter(position)) is not None]
 
 
