@@ -65,12 +65,13 @@ class Body:
         self.initializers = {tensor.name: tensor for tensor in initializers}
         self.producer: dict[str, int] = {}
         self._children: dict[int, tuple[Body, ...]] = {}
+        given = {*self.inputs, *self.initializers}
         for index, node in enumerate(self.nodes):
-            for name in node.output:
-                if name and self.producer.setdefault(name, index) != index:
-                    raise ReproError(
-                        "two nodes write one name", node.op_type, node.name, f"'{name}' is written again", "one writer"
-                    )
+            for name in filter(None, node.output):
+                if name in self.producer or name in given:
+                    what = "a node writes over what is given" if name in given else "two results have one name"
+                    raise ReproError(what, node.op_type, node.name, f"'{name}' is written again", "one writer")
+                self.producer[name] = index
 
     @classmethod
     def of_graph(cls, graph: onnx.GraphProto) -> Body:

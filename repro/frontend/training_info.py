@@ -277,6 +277,8 @@ def _stage(proto: onnx.ModelProto, number: int, shared: Sequence[onnx.TensorProt
     algorithm = info.algorithm
     if algorithm.sparse_initializer or model.sparse_initializer:
         raise ReproError("sparse initializers are not supported", expected="dense tensors")
+    name = f"training_info[{number}]"
+    _check_names(name, model, algorithm)
     own = tuple(algorithm.initializer)
     outputs = [item.name for item in algorithm.output]
     bound = {pair.value for pair in info.update_binding}
@@ -287,14 +289,13 @@ def _stage(proto: onnx.ModelProto, number: int, shared: Sequence[onnx.TensorProt
     joined.graph.output.extend(kept)
     inputs = [item.name for item in joined.graph.input]
     stage = _Stage(
-        name=f"training_info[{number}]",
+        name=name,
         info=info,
         model=joined,
         body=Body((*model.node, *algorithm.node), inputs, outputs, (*shared, *own)),
         own=frozenset(tensor.name for tensor in own),
         updates={pair.key: pair.value for pair in info.update_binding},
     )
-    _check_names(stage, model, algorithm)
     _check_bindings(stage, model)
     return stage
 
@@ -329,7 +330,7 @@ def _joined_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def _check_names(stage: _Stage, model: onnx.GraphProto, algorithm: onnx.GraphProto) -> None:
+def _check_names(name: str, model: onnx.GraphProto, algorithm: onnx.GraphProto) -> None:
     """Nothing in the algorithm may take a name of the model's graph; the body refuses two nodes that do."""
     ours = [item.name for item in (*algorithm.input, *algorithm.initializer)]
     made = {name for node in (*model.node, *algorithm.node) for name in node.output}
@@ -338,7 +339,8 @@ def _check_names(stage: _Stage, model: onnx.GraphProto, algorithm: onnx.GraphPro
     taken = sorted((made | theirs).intersection(ours) | theirs.intersection(written))
     if taken:
         expected = "names of its own for the algorithm's inputs, initializers and results"
-        raise _error(stage, "the algorithm takes a name that is in use", f"'{taken[0]}'", expected)
+        what = "the algorithm takes a name that is in use"
+        raise ReproError(what, node=name, found=f"'{taken[0]}'", expected=expected)
 
 
 def _check_bindings(stage: _Stage, model: onnx.GraphProto) -> None:

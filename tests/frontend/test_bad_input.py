@@ -233,9 +233,19 @@ def test_two_initializers_of_one_name() -> None:
     assert error.found == "'w' twice, as float[3] and double[1, 3]"
 
 
-def test_two_nodes_write_one_name() -> None:
-    proto = model([node("Relu", "x", "y"), node("Relu", "x", "y")], [value("x")])
-    assert "'y'" in str(refused_import(proto).found)
+@pytest.mark.parametrize(
+    ("nodes", "what"),
+    [
+        ([node("Relu", "x", "y"), node("Relu", "x", "y")], "'y'"),
+        ([node("Split", "x", "y y", axis=0)], "'y'"),
+        ([node("Neg", "x", "x"), node("Relu", "x", "y")], "'x'"),
+        ([node("Neg", "x", "w"), node("Add", "x w", "y")], "'w'"),
+    ],
+)
+def test_a_name_that_is_written_again(nodes: list[onnx.NodeProto], what: str) -> None:
+    """By another node, by the same one, or over what is given."""
+    proto = model(nodes, [value("x")], initializers={"w": np.ones(3, np.float32)})
+    assert what in str(refused_import(proto).found)
 
 
 @pytest.mark.parametrize("length", [1, 2, 500])

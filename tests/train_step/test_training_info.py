@@ -289,7 +289,7 @@ BROKEN: dict[str, tuple[tuple[Info, ...], str, str]] = {
     "a name in use": ((Info(graph([node("Neg", "x", "w")], outputs="w")),), "takes a name that is in use", "'w'"),
     "an input's name": ((Info(graph([], [value("x")])),), "takes a name that is in use", "'x'"),
     "an initializer's name": ((Info(graph([], initializers={"y": X})),), "takes a name that is in use", "'y'"),
-    "two writers": ((Info(graph([node("Neg", "x", "y")])),), "two nodes write one name", "'y'"),
+    "two writers": ((Info(graph([node("Neg", "x", "y")])),), "two results have one name", "'y'"),
     "an unknown name": (
         (Info(graph([node("Neg", "absent", "w1")], outputs="w1")),),
         "stands for nothing",
