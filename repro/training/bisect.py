@@ -107,10 +107,15 @@ def _common(left: Trace, right: Trace) -> tuple[int, int]:
     if last <= first:
         raise ReproError(
             "the traces have no step in common",
-            found=f"{left.path}: {left.first + 1} to {left.first + len(left.steps)}",
-            expected=f"{right.path}: {right.first + 1} to {right.first + len(right.steps)}",
+            found=f"{left.path}: {_span(left)}",
+            expected=f"{right.path}: {_span(right)}",
         )
     return first, last - first
+
+
+def _span(trace: Trace) -> str:
+    """The steps that a trace has, in words."""
+    return f"{trace.first + 1} to {trace.first + len(trace.steps)}" if trace.steps else "none yet"
 
 
 def _first_true(count: int, test: Callable[[int], bool]) -> int:

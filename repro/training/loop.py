@@ -210,7 +210,7 @@ class _Run:
                 f"the checkpoint is of another run: its {wrong[0]} differs",
                 found=f"{read.path}: {stated.get(wrong[0], (document.epoch, document.position))}",
                 expected=str(wanted.get(wrong[0], self.batches.cursor(document.step))),
-                next="train with the options of its beginning, or into another folder",
+                next="train with the data and the options of its beginning, or into another folder",
             )
 
     def open_files(self, stack: contextlib.ExitStack) -> None:
