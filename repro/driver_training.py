@@ -108,13 +108,16 @@ def _arrays(data: Data) -> Mapping[str, Array]:
 
 @contextmanager
 def _interrupts() -> Generator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, or SIGTERM came; a second time it ends the process at once, as ever. Elsewhere than
-    in the main thread, which alone is told of signals, it is never seen."""
+    """Whether Ctrl-C was pressed, or SIGTERM came; a second time it ends the process at once, as ever. A SIGTERM that
+    nobody else handles ends the process behind the run. What is ignored stays so. Elsewhere than in the main thread,
+    which alone is told of signals, none is ever seen."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield pressed.is_set
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    came: list[int] = []
 
     def restore() -> None:
         for number, handler in before.items():
@@ -122,6 +125,7 @@ def _interrupts() -> Generator[Callable[[], bool]]:
 
     def press(number: int, frame: FrameType | None) -> None:
         pressed.set()
+        came.append(number)
         restore()
 
     for number in before:
@@ -130,6 +134,8 @@ def _interrupts() -> Generator[Callable[[], bool]]:
         yield pressed.is_set
     finally:
         restore()
+        if signal.SIGTERM in came and before[signal.SIGTERM] is signal.SIG_DFL:
+            signal.raise_signal(signal.SIGTERM)
 
 
 @checked

@@ -116,7 +116,7 @@ def _told(command: Command, words: Sequence[str]) -> int:
 def _not_installed(error: ModuleNotFoundError) -> str:
     """The package that a module is missing from, if that is missing as a whole."""
     package = (error.name or "").partition(".")[0]
-    return package if package and importlib.util.find_spec(package) is None else ""
+    return package if package not in ("", *sys.modules) and importlib.util.find_spec(package) is None else ""
 
 
 def _nowhere() -> bool:

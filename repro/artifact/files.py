@@ -45,14 +45,22 @@ def write_file(path: Path, data: Bytes) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)
         return
-    temporary = path.with_name(f".partial-{secrets.token_hex(8)}")
+    with replaced_file(path) as temporary, temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def replaced_file(path: Path) -> Generator[Path]:
+    """A new empty file to be written; on success it takes the place of `path`, on failure nothing remains of it. Its
+    mode is as the umask has it, or that of the file that was there."""
+    temporary = path.parent / f".partial-{secrets.token_hex(8)}"
     try:
-        with temporary.open("xb") as file:
-            if path.exists():
-                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        temporary.touch(exist_ok=False)
+        if path.exists():
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+        yield temporary
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -61,29 +69,35 @@ def write_file(path: Path, data: Bytes) -> None:
 
 
 class Appending:
-    """A file that lines are added to. What the system refuses is a ReproError, which names `what`."""
+    """A file that lines are added to, by one process at a time. What the system refuses is a ReproError, which names
+    `what`."""
 
-    def __init__(self, path: Path, kept: Bytes, what: str, begins: bytes) -> None:
-        """Begin with what is kept of an earlier one. A file that does not begin as such files do is somebody else's."""
+    def __init__(self, path: Path, what: str, begins: bytes) -> None:
+        """Take the file, and leave what is there. A file that does not begin as such files do is somebody else's."""
         self._path, self._what = path, what
         with self._told():
-            if path.exists() and not _is_of_kind(path, begins):
+            if not _is_of_kind(path, begins):
                 raise ReproError(
                     f"{what} would replace a file of another kind",
                     found=str(path),
                     expected="no file there, or one of an earlier run",
                     next="name a new file",
                 )
-            if path.is_file():
-                with path.open("rb") as earlier:
-                    self._take(earlier)
-            write_file(path, kept)
-            self._file = path.open("ab")
-            self._take(self._file)
+            self._file = self._taken()
 
-    def _take(self, file: BinaryIO) -> None:
-        if not taken(file.fileno()):
+    def begin(self, kept: Bytes) -> None:
+        """Begin with what is kept of an earlier one. The file that was taken is let go once its successor is taken."""
+        with self._told(), self._file:
+            write_file(self._path, kept)
+            self._file = self._taken()
+
+    def _taken(self) -> BinaryIO:
+        file = self._path.open("ab")
+        plain = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        if plain and not (taken(file.fileno()) and os.path.samestat(os.fstat(file.fileno()), self._path.stat())):
+            file.close()
             raise ReproError(f"another run writes {self._what}", found=str(self._path), next="name another file")
+        return file
 
     def write(self, data: bytes) -> None:
         with self._told():
@@ -93,7 +107,8 @@ class Appending:
         """Make everything so far last."""
         with self._told():
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                os.fsync(self._file.fileno())
 
     def close(self) -> None:
         with self._told():
@@ -121,7 +136,7 @@ def taken(descriptor: int) -> bool:
 
 
 def _is_of_kind(path: Path, begins: bytes) -> bool:
-    """Whether a file is empty, or begins so; what is no file, a pipe say, is written to and not replaced."""
+    """Whether a file is not there or empty, or begins so; what is no file, a pipe say, is written to, not replaced."""
     if not path.is_file():
         return True
     with path.open("rb") as file:

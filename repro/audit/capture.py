@@ -6,6 +6,7 @@ What is read is checked against these digests, so a record that was damaged on i
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -66,12 +67,12 @@ def value_at(name: str) -> Value:
 
 def store_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays by `key`; under another name first, so that the file is whole or not there. Raises ReproError."""
-    temporary = path.with_name(f".partial-{path.name}")
     try:
-        safetensors.save_file({name: _packable(array) for name, array in arrays.items()}, temporary)
-        temporary.replace(path)
+        with files.replaced_file(path) as temporary:
+            mode = stat.S_IMODE(temporary.stat().st_mode)
+            safetensors.save_file({name: _packable(array) for name, array in arrays.items()}, temporary)
+            temporary.chmod(mode)  # which the library makes its own
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
         raise ReproError("the values cannot be written", found=f"{path}: {error}") from error
 
 

@@ -6,7 +6,7 @@ has) and the epoch as run number; samples are sorted by (word, i). It depends on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from repro.train_step.problem import LABELS, WEIGHT
 from repro.training import digests
 
 SHUFFLE_SLOT = (1 << 32) - 1
+PIECE_BYTES = 8 << 20
 
 Arrays = Mapping[str, Array]
 
@@ -76,12 +77,25 @@ class Dataset:
                 made[value.name] = _typed(value, taken)
         return made
 
-    def digest(self, threads: int) -> str:
+    def digest(self, stopped: Callable[[], bool]) -> str:
         """Of all that batches are made of, in the order of the entry's inputs: `sampled` as [samples, rows per sample,
-        ...], whatever files and shapes it came in. All of it is read."""
+        ...], whatever files and shapes it came in. All of it is read, some MiB at a time; raises KeyboardInterrupt
+        where `stopped` says so in between."""
         arrays = self.sampled | self.fixed
-        typed = {value.name: _typed(value, arrays[value.name]) for value in self.values}
-        return digests.named(digests.root(digests.leaves(typed, threads)))
+        return digests.named(digests.root([self._leaf(value, arrays[value.name], stopped) for value in self.values]))
+
+    def _leaf(self, value: Value, array: Array, stopped: Callable[[], bool]) -> bytes:
+        def pieces() -> Iterator[Array]:
+            if value.name in self.fixed:
+                yield _typed(value, array)
+                return
+            for piece in in_pieces(array):
+                if stopped():
+                    raise KeyboardInterrupt
+                yield _typed(value, piece)
+
+        face = parse_type(value.type).dtype.face
+        return digests.leaf_of_pieces(value.name, np.dtype(face), array.shape, pieces())
 
     def padded(self, indices: Array, filler: Array) -> dict[str, Array]:
         """A whole batch of fewer samples, filled up with others that count for nothing where that can be said.
@@ -95,6 +109,12 @@ class Dataset:
         elif missing and WEIGHT in self.sampled:
             made[WEIGHT][-missing * self.sampled[WEIGHT].shape[1] :] = 0
         return made
+
+
+def in_pieces(array: Array) -> Iterator[Array]:
+    """An array of samples, some MiB of them at a time: it may be mapped, and larger than memory."""
+    rows = max(1, PIECE_BYTES * len(array) // max(1, array.nbytes))
+    return (array[start : start + rows] for start in range(0, len(array), rows))
 
 
 def _typed(value: Value, array: Array) -> Array:

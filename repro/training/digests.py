@@ -34,12 +34,22 @@ RUNS = 8
 
 def leaf(name: str, array: Array) -> bytes:
     """The digest of a tensor under its name. Hashing lets other Python threads run."""
-    stored = to_storage(array, BY_FACE[array.dtype.newbyteorder("=")])
-    little = stored.astype(stored.dtype.newbyteorder("<"), copy=False).reshape(-1)
-    digest = blake3(_opening(name, array.dtype, array.shape))
-    if little.size:
-        digest.update(little.view("u1").data)
+    return leaf_of_pieces(name, array.dtype, array.shape, (array,))
+
+
+def leaf_of_pieces(name: str, face: np.dtype[Any], shape: tuple[int, ...], pieces: Iterable[Array]) -> bytes:
+    """The digest of a tensor that comes in pieces, one behind the other in memory: none is kept."""
+    digest = blake3(_opening(name, face, shape))
+    for piece in pieces:
+        if piece.size:
+            digest.update(_little(piece))
     return digest.digest()
+
+
+def _little(array: Array) -> memoryview:
+    """Bytes, row-major and little-endian; without a copy where the array lies so."""
+    stored = to_storage(array, BY_FACE[array.dtype.newbyteorder("=")])
+    return stored.astype(stored.dtype.newbyteorder("<"), copy=False).reshape(-1).view("u1").data
 
 
 @lru_cache(maxsize=4096)

@@ -26,7 +26,7 @@ from repro.ops import convert_to
 from repro.ops.record import evaluate
 from repro.train_step.assemble import TRAIN_STEP
 from repro.train_step.problem import LABELS, WEIGHT, TrainOptions, computing
-from repro.training.data import Arrays, Dataset, fit
+from repro.training.data import Arrays, Dataset, fit, in_pieces
 
 INFER = "infer"
 
@@ -124,15 +124,18 @@ def check_labels(artifact: LoadedArtifact, data: Dataset, what: str) -> None:
         return
     shape = parse_type(_scored(artifact, options).type).shape
     classes, ignored = shape[1] if len(shape) > 1 else 0, ignored_label(options)
-    wrong = np.argwhere(((labels < 0) | (labels >= classes)) & (labels != ignored))
-    if len(wrong):
-        place = tuple(int(index) for index in wrong[0])
-        raise ReproError(
-            f"a label of the {what} is no class",
-            found=f"{labels[place]} of sample {place[0]}",
-            expected=f"0 to {classes - 1}" + ("" if ignored is None else f", or {ignored}, which is not counted"),
-            next="check the labels",
-        )
+    before = 0
+    for piece in in_pieces(labels):
+        wrong = ((piece < 0) | (piece >= classes)) & (piece != ignored)
+        if wrong.any():
+            place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            raise ReproError(
+                f"a label of the {what} is no class",
+                found=f"{piece[place]} of sample {before + int(place[0])}",
+                expected=f"0 to {classes - 1}" + ("" if ignored is None else f", or {ignored}, which is not counted"),
+                next="check the labels",
+            )
+        before += len(piece)
 
 
 @cache

@@ -135,7 +135,7 @@ def train(
             evaluator = open_evaluator(artifact, validation, settings.target, settings.threads)
             stack.callback(evaluator.close)
         stack.enter_context(_locked(settings.checkpoint))
-        run.start(session)
+        run.start(session, stopped)
         run.open_files(stack)
         return run.loop(evaluator, tell, stopped)
 
@@ -147,7 +147,6 @@ class _Run:
         self.artifact, self.settings, self.cache = artifact, settings, cache
         self.entry = _train_step(artifact)
         fitted = data.fit(arrays, self.entry.inputs, ignored_label(artifact.training), notes=artifact.label_notes)
-        check_labels(artifact, fitted, "data")
         if settings.batch not in (None, fitted.batch):
             raise ReproError(
                 "the artifact was built for another batch",
@@ -164,7 +163,6 @@ class _Run:
                 expected=f"at most {self.total}",
             )
         self.options: dict[str, Json] = {
-            "data": fitted.digest(settings.threads or cores()),
             "seed": f"0x{settings.seed:016x}",
             "last": settings.last,
             "batch": fitted.batch,
@@ -179,23 +177,27 @@ class _Run:
 
     # ── start ───────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, session: Session) -> None:
-        """From the initial state, or from the newest checkpoint."""
+    def start(self, session: Session, stopped: Callable[[], bool]) -> None:
+        """From the initial state, or from the newest checkpoint. All data is read once, behind what can be refused
+        without."""
         self.session = session
         self.initial = self.artifact.initial_state(self.entry.name)
         found = checkpoints.documents(self.settings.checkpoint)
-        if not found:
-            return
-        if not self.settings.resume:
+        if found and not self.settings.resume:
             raise ReproError(
                 "the folder already holds checkpoints",
                 found=str(found[-1]),
                 next="go on from them with --resume, or name another folder",
             )
-        read = checkpoints.read(found[-1])
-        self._check(read)
-        self.session.state = read.state
-        self.step, self.loss, self.written = read.document.step, read.document.loss, read.path
+        read = checkpoints.read(found[-1]) if found else None
+        if read is not None:
+            self._check(read)
+        check_labels(self.artifact, self.batches.data, "data")
+        self.options["data"] = self.batches.data.digest(stopped)
+        if read is not None:
+            self._check(read)
+            self.session.state = read.state
+            self.step, self.loss, self.written = read.document.step, read.document.loss, read.path
 
     def _check(self, read: Checkpoint) -> None:
         """Raises ReproError for a checkpoint that this run would not go on from to the same bits."""
@@ -214,6 +216,7 @@ class _Run:
             )
 
     def open_files(self, stack: contextlib.ExitStack) -> None:
+        """Take them all, and then begin them: who is refused one has lost nothing of the others."""
         settings = self.settings
         self.metrics = MetricsWriter(settings.metrics_file, self.step, settings.resume)
         stack.callback(self.metrics.close)
@@ -227,6 +230,16 @@ class _Run:
                 settings.trace, self._header(), self.step, settings.resume, settings.detail, threads
             )
             stack.callback(self.trace.close)
+            first = min(settings.trace_nodes_at, default=self.total)
+            if first <= self.step and not self.trace.goes_on:
+                raise ReproError(
+                    "--trace-nodes-at names a step that the run has behind it",
+                    found=str(first),
+                    expected=f"more than {self.step}",
+                    next="train again from an earlier checkpoint, or from the beginning",
+                )
+            self.trace.begin()
+        self.metrics.begin()
 
     def _header(self) -> Json:
         rows, root = checkpoints.describe(self.state())
@@ -350,9 +363,9 @@ def _locked(folder: Path) -> Generator[None]:
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, files.READ_WRITE)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise ReproError("the folder of checkpoints cannot be made", found=f"{folder}: {error.strerror}") from error
+        raise ReproError("the folder of checkpoints cannot be used", found=f"{folder}: {error.strerror}") from error
     try:
         if not files.taken(descriptor):
             raise ReproError("another run writes into this folder of checkpoints", found=str(folder))

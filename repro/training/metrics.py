@@ -23,8 +23,12 @@ class MetricsWriter:
     """Appends to a file of metrics; a resumed run drops the lines after the step that it starts from."""
 
     def __init__(self, path: Path, step: int, resumed: bool) -> None:
-        kept = _kept(path, step) if resumed and path.exists() else b""
-        self._file = files.Appending(path, kept, "the metrics", BEGINS)
+        """Take the file; `begin` writes it."""
+        self._file = files.Appending(path, "the metrics", BEGINS)
+        self._kept = _kept(path, step) if resumed else b""
+
+    def begin(self) -> None:
+        self._file.begin(self._kept)
 
     def step(self, step: int, epoch: int, loss: float) -> None:
         self._add({"step": step, "epoch": epoch, "loss": _number(loss)})

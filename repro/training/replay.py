@@ -8,7 +8,6 @@ from pathlib import Path
 from repro.artifact.canonical import Json
 from repro.artifact.loaded import LoadedArtifact
 from repro.artifact.sessions import Session
-from repro.artifact.workers import cores
 from repro.errors import ReproError
 from repro.ir.types import Array
 from repro.training import checkpoint as checkpoints
@@ -89,7 +88,7 @@ def _batches(artifact: LoadedArtifact, arrays: Arrays, trace: Trace) -> Batches:
         found = f"{fitted.samples} samples in batches of {fitted.batch}"
         expected = f"{header['samples']} in batches of {header['batch']}"
         raise ReproError(_OTHER_DATA, found=found, expected=expected)
-    if (digest := fitted.digest(cores())) != header["data"]:
+    if (digest := fitted.digest(lambda: False)) != header["data"]:
         raise ReproError(_OTHER_DATA, found=digest, expected=header["data"])
     return Batches(fitted, int(header["seed"], 16), header["last"])
 

@@ -29,7 +29,7 @@ HEADER_FIELDS: frozenset[str] = frozenset(manifests.schema("trace")["required"])
 BEGINS = b'{"batch":'
 """Every trace: canonical JSON has its keys in order."""
 _DIGEST = re.compile(f"{digests.ALGORITHM}:[0-9a-f]{{64}}")
-_BITS = re.compile("0x[0-9a-f]{4,16}")
+_BITS = re.compile("0x([0-9a-f]{2}){1,8}")
 STEP_EXTRAS = {"tensors", "nodes"}
 
 
@@ -90,7 +90,8 @@ def _document(path: Path, number: int, line: bytes) -> Json:
 
 def _check_line(path: Path, number: int, document: Json, before: Sequence[Json], lines: Sequence[bytes]) -> None:
     if not before and not (isinstance(document, dict) and document.get("format") == FORMAT):
-        raise _no_trace(path, "another first line")
+        stated = document.get("format") if isinstance(document, dict) else None
+        raise _no_trace(path, "another first line" if stated is None else f"a first line of {stated}")
     if not isinstance(document, dict):
         raise _broken(path, number, type(document).__name__, "an object")
     if not before:
@@ -99,8 +100,8 @@ def _check_line(path: Path, number: int, document: Json, before: Sequence[Json],
         except ReproError as error:
             expected = "a first line that follows manifests/schema/trace.schema.json"
             raise _broken(path, number, str(error.found), expected) from error
-        if not _are_in_order(document.get("nodes", [])):
-            raise _broken(path, number, "its nodes", "rows whose operands are rows before them")
+        if not _are_rows(document.get("nodes", [])):
+            raise _broken(path, number, "its nodes", "rows of op, source, type and rows before it")
         return
     if set(document) - STEP_EXTRAS != STEP_FIELDS:
         raise _broken(path, number, ", ".join(sorted(document)), ", ".join(sorted(STEP_FIELDS)))
@@ -113,7 +114,7 @@ def _check_line(path: Path, number: int, document: Json, before: Sequence[Json],
     previous = line_digest(lines[number - 2])
     if document["previous"] != previous:
         raise _broken(path, number, f"previous {document['previous']}", f"{previous}, the digest of the line before")
-    if document["step"] != before[-1]["step"] + 1:
+    if type(document["step"]) is not int or document["step"] != before[-1]["step"] + 1:
         raise _broken(path, number, f"step {document['step']}", f"step {before[-1]['step'] + 1}")
 
 
@@ -128,9 +129,17 @@ def _is(stated: Json, form: re.Pattern[str]) -> bool:
     return isinstance(stated, str) and form.fullmatch(stated) is not None
 
 
-def _are_in_order(rows: Json) -> bool:
-    """Whether values come behind the operands that they name."""
-    return all(at < number for number, (_, _, _, operands) in enumerate(rows) for at in operands)
+def _are_rows(rows: Json) -> bool:
+    """Whether they are rows of values, operands before what reads them. (Of a hundred thousand rows a schema takes
+    twelve seconds to say so.)"""
+    return isinstance(rows, list) and all(_is_row(row, number) for number, row in enumerate(rows))
+
+
+def _is_row(row: Json, number: int) -> bool:
+    if not isinstance(row, list) or len(row) != 4 or not isinstance(row[3], list):
+        return False
+    known = range(number)
+    return all(isinstance(word, str) for word in row[:3]) and all(type(at) is int and at in known for at in row[3])
 
 
 def _no_trace(path: Path, found: str) -> ReproError:
@@ -175,12 +184,19 @@ class TraceWriter:
     """Appends steps to a trace. Lines reach the disk at `sync`, before a checkpoint relies on them."""
 
     def __init__(self, path: Path, header: Json, step: int, resumed: bool, detail: Detail, threads: int = 1) -> None:
-        """Start a trace, or go on after `step` with the one that a resumed run finds. Hash on so many threads."""
+        """Take the file, to start a trace, or to go on after `step` with the one that a resumed run finds; `begin`
+        writes it. Hash on so many threads."""
         self.detail, self.threads = detail, threads
-        kept = _kept(path, header, step) if resumed and path.exists() else None
-        lines = (encode(header),) if kept is None else kept
-        self._file = files.Appending(path, b"\n".join(lines) + b"\n", "the trace", BEGINS)
-        self._previous = line_digest(lines[-1])
+        self._file = files.Appending(path, "the trace", BEGINS)
+        kept = _kept(path, header, step) if resumed else None
+        self._lines = (encode(header),) if kept is None else kept
+        self.goes_on = kept is not None
+        """Whether it has lines of the steps before this run's."""
+        self._previous = line_digest(self._lines[-1])
+
+    def begin(self) -> None:
+        self._file.begin(b"\n".join(self._lines) + b"\n")
+        self._lines = ()
 
     def add(
         self,

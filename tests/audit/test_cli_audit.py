@@ -304,6 +304,21 @@ def test_a_model_whose_name_is_no_text(folder: Path, tmp_path: Path, command: Co
     assert command("--compare", tmp_path / "run.json")[0] == 0
 
 
+def test_a_capture_has_the_mode_that_the_umask_gives(folder: Path, tmp_path: Path, command: Command) -> None:
+    for mask, mode in ((0o027, 0o640), (0o002, 0o664)):
+        before = os.umask(mask)
+        try:
+            made = tmp_path / str(mask)
+            made.mkdir()
+            assert command(folder / "m.onnx", "--bind", "N=2", "--capture", made / "run.json", "--values")[0] == 0
+        finally:
+            os.umask(before)
+        assert {path.name: path.stat().st_mode & 0o777 for path in made.iterdir()} == {
+            "run.json": mode,
+            "run.safetensors": mode,
+        }
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_report_that_fails_stops_no_other(captured: Path, tmp_path: Path, command: Command) -> None:
     code, _, err = command("--compare", captured, "--json", "/dev/full", "--junit", tmp_path / "report.xml")

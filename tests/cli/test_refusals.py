@@ -281,7 +281,8 @@ def test_a_full_device_is_refused_and_stays(tmp_path: Path):
 
 def test_a_file_that_is_added_to_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Of a trace and of metrics: lines that fit no more."""
-    made = files.Appending(tmp_path / "trace", b"first\n", "the trace", b"first")
+    made = files.Appending(tmp_path / "trace", "the trace", b"first")
+    made.begin(b"first\n")
     made.write(b"second\n")
     made.sync()
     assert (tmp_path / "trace").read_bytes() == b"first\nsecond\n"

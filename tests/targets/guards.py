@@ -14,7 +14,7 @@ import numpy as np
 from repro.ir.types import Array
 from repro.runtime import buffers, session
 
-PAGE, ROOM = 1 << 12, 1 << 20
+PAGE, ROOM = mmap.PAGESIZE, 1 << 20
 """Bytes of a page, and of the pages on either side."""
 FILL = 0xA5
 """What lies between the memory and those pages."""
@@ -64,7 +64,8 @@ def _forbid(pages: Array) -> None:
 
 @contextlib.contextmanager
 def guarded(last: bool) -> Generator[Guarded]:
-    """All memory that executables take meanwhile; parameters that nobody writes are read where they lie."""
+    """The memory that executables take meanwhile, but for outputs (temporaries lie together in one arena); parameters
+    that nobody writes are read where they lie."""
     memory = Guarded(last)
     with (
         mock.patch.object(buffers, "aligned", memory.aligned),

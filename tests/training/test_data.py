@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from repro.artifact.config import Value
 from repro.errors import ReproError
 from repro.numerics.random_bits import philox_words
-from repro.training import data
+from repro.training import data, digests
 
 VALUES = (Value("x", "f32[4,3]"), Value("labels", "i64[4]"), Value("rate", "f32[]"))
 
@@ -19,6 +20,25 @@ VALUES = (Value("x", "f32[4,3]"), Value("labels", "i64[4]"), Value("rate", "f32[
 def arrays(samples: int = 10) -> dict[str, np.ndarray]:
     x = np.arange(samples * 3, dtype=np.float32).reshape(samples, 3)
     return {"x": x, "labels": np.arange(samples), "rate": np.array(0.5, np.float32)}
+
+
+def test_a_digest_is_of_the_values_however_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whatever pieces it is taken in: no array is taken as a whole, it may be mapped."""
+    values = (Value("x", "f32[4,3]"), Value("half", "bf16[4]"), Value("w", "f32[]"))
+    x = np.random.default_rng(0).standard_normal((1000, 3)).astype(np.float32)
+    half, w = x[:, 0].astype(ml_dtypes.bfloat16), np.array(2, np.float32)
+    wanted = digests.of_arrays({"x": x.reshape(1000, 1, 3), "half": half.reshape(1000, 1), "w": w})
+    np.save(tmp_path / "x.npy", np.asfortranarray(x.astype(">f4")))
+    others = (x, x.astype(">f4"), np.asfortranarray(x), np.repeat(x, 2, 1)[:, ::2], data.read(tmp_path)["x"])
+    for pieces in (data.PIECE_BYTES, 400, 1):
+        monkeypatch.setattr(data, "PIECE_BYTES", pieces)
+        for array in others:
+            fitted = data.fit({"x": array, "half": half.view("V2"), "w": w}, values, None)
+            assert fitted.digest(lambda: False) == wanted
+            assert max(len(piece) for piece in data.in_pieces(fitted.sampled["x"])) <= max(1, pieces // 12)
+    asked = iter([False, False, True])
+    with pytest.raises(KeyboardInterrupt):
+        data.fit({"x": x, "half": half, "w": w}, values, None).digest(lambda: next(asked))
 
 
 def test_an_epoch_takes_each_sample_once_in_the_order_of_its_words():

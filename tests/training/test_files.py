@@ -153,6 +153,7 @@ HEADER: dict[str, Any] = {
 
 def written(path: Path, steps: int = 5) -> list[bytes]:
     writer = trace.TraceWriter(path, HEADER, 0, False, trace.Detail(state_every=2, tensors=True))
+    writer.begin()
     for step in range(1, steps + 1):
         state = STATE if writer.detail.state_of(step) else None
         writer.add(step, np.array(step, np.float32), {"x": np.arange(step)}, state)
@@ -235,6 +236,7 @@ _ROWS: list[Any] = [["input", "x", "f32[2]", []], ["dot", "", "f32[]", [0, 0]]]
 def test_nodes_that_do_not_fit_their_rows_are_refused(tmp_path: Path, rows: Any, nodes: Any, line: int):
     header = HEADER if rows is None else HEADER | {"nodes": rows}
     writer = trace.TraceWriter(tmp_path / "t", header, 0, False, trace.Detail())
+    writer.begin()
     writer.add(1, np.array(1, np.float32), {}, None, nodes)
     writer.close()
     with pytest.raises(ReproError, match=f"damaged at line {line}"):
@@ -257,7 +259,8 @@ def test_a_first_line_that_says_something_else(field: str, value: Any, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("loss", 1), ("loss", "1.0"), ("inputs", None), ("inputs", [_GOOD]), ("state", "0")]
+    ("field", "value"),
+    [("loss", 1), ("loss", "1.0"), ("loss", "0x12345"), ("inputs", None), ("inputs", [_GOOD]), ("state", "0")],
 )
 def test_a_step_that_says_something_else(field: str, value: Any, tmp_path: Path):
     """With a chain that holds."""
@@ -270,6 +273,7 @@ def test_a_step_that_says_something_else(field: str, value: Any, tmp_path: Path)
 
 def test_nodes_that_fit_their_rows_are_read(tmp_path: Path):
     writer = trace.TraceWriter(tmp_path / "t", HEADER | {"nodes": _ROWS}, 0, False, trace.Detail())
+    writer.begin()
     writer.add(1, np.array(1, np.float32), {}, None, [_GOOD, _GOOD])
     writer.close()
     assert trace.read(tmp_path / "t").steps[0]["nodes"] == [_GOOD, _GOOD]

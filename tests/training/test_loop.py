@@ -75,7 +75,7 @@ def test_a_label_that_is_no_class(train: Train, artifact: Path, samples: Path, t
         train("a", validation=held_out, trace=None)
     assert refused.value.found == f"{label} of sample 7"
     with pytest.raises(ReproError, match="a label of the data is no class"):
-        repro.train(artifact, held_out, checkpoint=tmp_path / "a", steps=1, target=target)
+        repro.train(artifact, held_out, checkpoint=tmp_path / "c", steps=1, target=target)
     first = {name: array[:16] for name, array in held_out.items()}  # as many as a batch: every batch has these
     with pytest.raises(ReproError, match="no class"):
         train("a", validation=first, trace=None)
@@ -242,9 +242,10 @@ def test_what_a_user_keeps_in_the_folder_stays(train: Train, tmp_path: Path):
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_who_may_read_a_run_is_as_the_umask_has_it(train: Train, tmp_path: Path):
+@pytest.mark.parametrize("mask", [0o077, 0o002])
+def test_who_may_read_a_run_is_as_the_umask_has_it(train: Train, tmp_path: Path, mask: int):
     """And of a trace that was there, as before."""
-    before = os.umask(0o077)
+    before = os.umask(mask)
     try:
         done = train("a", steps=1)
         repro.export(done.checkpoint, tmp_path / "trained.onnx")
@@ -253,8 +254,8 @@ def test_who_may_read_a_run_is_as_the_umask_has_it(train: Train, tmp_path: Path)
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (*tmp_path.iterdir(), *(tmp_path / "a").iterdir())}
-    assert (modes.pop("a"), modes.pop("a.trace")) == (0o700, 0o640)
-    assert len(modes) == 7 and set(modes.values()) == {0o600}
+    assert (modes.pop("a"), modes.pop("a.trace")) == (0o777 & ~mask, 0o640)
+    assert len(modes) == 7 and set(modes.values()) == {0o666 & ~mask}
 
 
 def test_a_run_replaces_no_file_of_another_kind(train: Train, tmp_path: Path, artifact: Path, samples: Path):
@@ -279,18 +280,50 @@ def test_a_run_replaces_no_file_of_another_kind(train: Train, tmp_path: Path, ar
 
 
 def test_two_runs_write_no_one_trace(train: Train, tmp_path: Path):
+    """Whoever is refused has written nothing."""
     path = tmp_path / "shared.trace"
-    with path.open("ab") as other:
-        assert files.taken(other.fileno())
+    train("a", steps=3, trace=path)
+    before = metrics(tmp_path / "a")
+    own = tmp_path / "a" / "metrics.jsonl"
+    for opened in (False, True):
+        other = files.Appending(path, "the trace", trace.BEGINS)
+        if opened:
+            other.begin(path.read_bytes())
         with pytest.raises(ReproError, match="another run writes the trace"):
-            train("a", steps=1, trace=path)
-    train("a", steps=1, trace=path, resume=True)
+            files.Appending(path, "the trace", trace.BEGINS)
+        with pytest.raises(ReproError, match="another run writes the trace"):
+            train("b", steps=1, trace=path, metrics=own)
+        other.close()
+        assert metrics(tmp_path / "a") == before
+    train("a", steps=4, trace=path, resume=True)
+
+
+def test_a_file_that_was_replaced_meanwhile_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Between opening it and locking it."""
+    path, free = tmp_path / "a.trace", files.taken
+
+    def replaced(descriptor: int) -> bool:
+        files.write_file(path, trace.BEGINS)
+        return free(descriptor)
+
+    monkeypatch.setattr(files, "taken", replaced)
+    with pytest.raises(ReproError, match="another run writes the trace"):
+        files.Appending(path, "the trace", trace.BEGINS)
 
 
 def test_nodes_of_a_step_that_is_never_reached(train: Train):
     with pytest.raises(ReproError, match="does not reach") as refused:
         train("a", steps=6, trace_nodes_at=(2, 7))
     assert (refused.value.found, refused.value.expected) == ("7", "at most 6")
+
+
+def test_nodes_of_a_step_that_a_resumed_run_has_behind_it(train: Train, tmp_path: Path):
+    """Its own trace may have them already."""
+    train("a", steps=4, trace_nodes_at=(2,))
+    train("a", steps=5, trace_nodes_at=(2,), resume=True)
+    assert [step["step"] for step in trace.read(tmp_path / "a.trace").steps if "nodes" in step] == [2]
+    with pytest.raises(ReproError, match="behind it"):
+        train("a", steps=6, trace_nodes_at=(2, 6), resume=True, trace=tmp_path / "new.trace")
 
 
 # ── kill, Ctrl-C ────────────────────────────────────────────────────────────────────────────────────
