@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,10 @@ from repro.ir.schedule import Schedule
 from repro.ir.types import Array
 from repro.machines import Machine
 from repro.ops.record import evaluate
+
+CALLS = 8000
+"""Of functions inside each other, that Python is to allow: of an expression of so many operations as `passes.fuse` puts
+into one, several for each operation."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,7 @@ def run(
     `memory_budget` is the most bytes of temporaries; None keeps every value. `maker` is `make`, or one that remembers
     what it made. Raises ReproError if the budget cannot be met.
     """
+    sys.setrecursionlimit(max(CALLS, sys.getrecursionlimit()))
     where: Locations = {} if locations is None else locations
     steps: list[Step] = []
     checked: tuple[str, ...] = ()

@@ -7,16 +7,25 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from passes import pipeline
+from repro.autodiff import cotangents
 from repro.ir.contraction import find
-from repro.machines import SM_80
+from repro.ir.graph import Graph, argument
+from repro.ir.types import F32, TensorType
+from repro.machines import GRAPHICS, SM_80, GpuMachine
 from repro.numerics.host_mode import exact_arithmetic
-from repro.targets.gpu import choice, contraction
+from repro.ops import convolution as convolution_of
+from repro.targets.gpu import choice, contraction, within
+from repro.targets.gpu.access import access
 from repro.targets.gpu.interpreter.grid import launch
 from repro.targets.gpu.interpreter.memory import Window
-from repro.targets.gpu.launch import Launch
+from repro.targets.gpu.launch import PLAIN_SHARED, Launch
+from repro.targets.gpu.presence import MOST_LINES
+from repro.targets.gpu.share import dealt
 from repro.targets.gpu.tiles import Plan, Tile
 from tests.targets.on_gpu import check_gpu
 from tests.targets.test_contraction_tiles import convolution, filled, matmul
+from tests.targets.test_gpu_blocks import masked
 
 NARROW = Tile(4, 4, 16, (2, 1))
 PICTURES = convolution(images=32, channels=256, size=8, filters=256, taps=3, stride=1, pad=1, pixels_are_rows=False)
@@ -64,3 +73,36 @@ def test_few_pixels_of_many_channels_share_out_k() -> None:
     assert chosen is not None
     assert chosen.tile.own == (8, 8) and chosen.splits == 3
     assert (chosen.panels_per_block * chosen.panel, chosen.last_terms) == (1008, 288)
+
+
+def test_a_thread_has_no_more_lines_that_may_not_exist_than_a_word_has_bits() -> None:
+    """Of 250 keys the last are beyond them, whatever tile is taken: some would give a thread 64 lines."""
+    kernels = pipeline.run(masked(64, 250, 32, 128)).program.kernels
+    tilings = [
+        each
+        for found in map(find, kernels)
+        if found is not None
+        for each in within._tilings(found, frozenset(), 128, SM_80)
+    ]
+    assert tilings
+    for each in tilings:
+        for side in (0, 1):
+            lines = dealt(each.plan, side, access(each.plan, side)).lines
+            assert lines <= MOST_LINES or each.plan.whole(side)
+
+
+@pytest.mark.parametrize("machine", [SM_80, GRAPHICS], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("images", [96, 100])
+def test_tables_of_long_panels_fit_into_what_may_be_declared(images: int, machine: GpuMachine) -> None:
+    """A gradient of filters over lines of 4,000 places, in panels of as many: no plan at all is one answer."""
+    x, w = (TensorType(F32, shape) for shape in ((images, 32, 4000), (32, 32, 3)))
+    y = convolution_of(argument(0, x), argument(1, w), [4000], [1], [1], [-1])
+    given = argument(2, y.type)
+    (_, gradient) = cotangents([(y, given)], (argument(0, x), argument(1, w)))
+    assert gradient is not None
+    seen = 0
+    for kernel in pipeline.run(Graph((x, w, y.type), (gradient,))).program.kernels:
+        plan = choice.plan(kernel, machine)
+        seen += find(kernel) is not None
+        assert plan is None or choice.declared_bytes(plan, [access(plan, side) for side in (0, 1)]) <= PLAIN_SHARED
+    assert seen

@@ -16,6 +16,7 @@ from repro.ir.expressions import Load
 from repro.ir.loops import Kernel
 from repro.machines import GpuMachine
 from repro.targets.gpu.access import Access, access
+from repro.targets.gpu.launch import PLAIN_SHARED
 from repro.targets.gpu.presence import mask_bytes
 from repro.targets.gpu.separation import separate
 from repro.targets.gpu.share import dealt
@@ -64,9 +65,9 @@ def plan(kernel: Kernel, machine: GpuMachine) -> Plan | None:
         ways = [access(Plan(contraction, tile, 1), side) for side in (0, 1)]
         for made in _splits(contraction, tile, machine):
             even = all(way.even(made, side) for side, way in enumerate(ways))
-            if even and made.workspace_bytes <= WORKSPACE and shared_bytes(made, ways) <= machine.shared_bytes:
+            if even and made.workspace_bytes <= WORKSPACE and _fits(made, ways, machine):
                 costs.append((_cost(made, ways, machine), made))
-    return min(costs, key=lambda each: each[0])[1]
+    return min(costs, key=lambda each: each[0])[1] if costs else None
 
 
 def _tiles(contraction: Contraction) -> tuple[Tile, ...]:
@@ -100,13 +101,22 @@ def _splits(contraction: Contraction, tile: Tile, machine: GpuMachine) -> list[P
     return [Plan(contraction, tile, count) for count in counts]
 
 
+def _fits(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> bool:
+    """Whether there is the shared memory, in a plan whose steps are shared out evenly."""
+    return shared_bytes(made, ways) <= machine.shared_bytes and declared_bytes(made, ways) <= PLAIN_SHARED
+
+
 def shared_bytes(made: Plan, ways: Sequence[Access]) -> int:
     """Two steps, tables of terms, and masks."""
-    dealings = [dealt(made, side, way) for side, way in enumerate(ways)]
-    steps = sum(dealing.elements for dealing in dealings) * made.contraction.reduce.dtype.bytes
+    elements = sum(dealt(made, side, way).elements for side, way in enumerate(ways))
+    return 2 * elements * made.contraction.reduce.dtype.bytes + declared_bytes(made, ways)
+
+
+def declared_bytes(made: Plan, ways: Sequence[Access]) -> int:
+    """Tables of terms, and masks: what is declared however large the steps are, and not given at the launch."""
     tables = sum(table_words(way.separation) * made.ring * 4 for way in ways if way.separation is not None)
-    masks = sum(mask_bytes(made, way.separation, each.lines) for way, each in zip(ways, dealings, strict=True))
-    return 2 * steps + tables + masks
+    lines = (dealt(made, side, way).lines for side, way in enumerate(ways))
+    return tables + sum(mask_bytes(made, way.separation, each) for way, each in zip(ways, lines, strict=True))
 
 
 def _cost(made: Plan, ways: Sequence[Access], machine: GpuMachine) -> int:

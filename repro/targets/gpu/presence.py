@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from repro.errors import InternalError
 from repro.ir.types import I64, U8, U16, U32, DType
 from repro.targets.gpu.body import GpuBody
 from repro.targets.gpu.outputs import Outputs
@@ -24,6 +25,8 @@ FEW = 4
 """Lines whose words take no more registers than a thread has to spare."""
 MOST = 3 << 10
 """Bytes of masks of a block, at most."""
+MOST_LINES = U32.bits
+"""Of a thread, where some may not exist: a word has a bit for each."""
 
 
 def mask_bytes(plan: Plan, separation: Separation | None, lines: int) -> int:
@@ -79,6 +82,8 @@ class Presence:
     def _bits(self, values: list[Val], how: str) -> Val:
         """A word with a bit for each value that is (eq) or is not (ne) zero."""
         f = self.f
+        if len(values) > MOST_LINES:
+            raise InternalError(f"{len(values)} lines of a thread, of which some may not exist")
         found = [scalars.compare(f, how, value, scalars.constant(f, value.dtype, 0, 1)) for value in values]
         bits = [
             scalars.select(f, each, integer(1 << number, U32), integer(0, U32)) for number, each in enumerate(found)

@@ -24,6 +24,7 @@ from repro.machines import GpuMachine
 from repro.targets.gpu import choice, elementwise, rows
 from repro.targets.gpu.access import Access, access
 from repro.targets.gpu.floor import commonly
+from repro.targets.gpu.presence import MOST_LINES
 from repro.targets.gpu.roads import suited
 from repro.targets.gpu.share import dealt
 from repro.targets.gpu.tiles import WARP, Plan, Tile
@@ -256,10 +257,13 @@ def _planned(made: Plan, threads: int, machine: GpuMachine) -> Tiled | None:
     tabled = any(way.separation is not None and way.separation.tabled for way in ways)
     if tabled or not all(way.even(made, side) for side, way in enumerate(ways)):
         return None
+    dealings = [dealt(made, side, way) for side, way in enumerate(ways)]
+    if any(each.lines > MOST_LINES and not made.whole(side) for side, each in enumerate(dealings)):
+        return None
     rounds, steps = made.grid // groups, -(-min(made.panels_per_block * made.panel, terms) // tile.depth)
     tiles = steps * _step(made, ways) + OUTPUT * math.prod(tile.own) + ROUND
     joining = made.totals // threads * 8
-    elements = sum(dealt(made, side, way).elements for side, way in enumerate(ways))
+    elements = sum(each.elements for each in dealings)
     shared = 2 * elements * made.contraction.reduce.dtype.bytes
     warps = threads // WARP // machine.schedulers
     return Tiled(made, groups, shared, warps * (rounds * tiles + joining), rounds * steps * choice.STALL)
