@@ -230,7 +230,7 @@ class _Run:
                 settings.trace, self._header(), self.step, settings.resume, settings.detail, threads
             )
             stack.callback(self.trace.close)
-            first = min(settings.trace_nodes_at, default=self.total)
+            first = min(settings.trace_nodes_at, default=self.step + 1)
             if first <= self.step and not self.trace.goes_on:
                 raise ReproError(
                     "--trace-nodes-at names a step that the run has behind it",

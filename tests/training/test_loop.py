@@ -324,6 +324,8 @@ def test_nodes_of_a_step_that_a_resumed_run_has_behind_it(train: Train, tmp_path
     assert [step["step"] for step in trace.read(tmp_path / "a.trace").steps if "nodes" in step] == [2]
     with pytest.raises(ReproError, match="behind it"):
         train("a", steps=6, trace_nodes_at=(2, 6), resume=True, trace=tmp_path / "new.trace")
+    assert train("a", steps=5, resume=True, trace=tmp_path / "end.trace").step == 5
+    assert not trace.read(tmp_path / "end.trace").steps
 
 
 # ── kill, Ctrl-C ────────────────────────────────────────────────────────────────────────────────────
