@@ -140,7 +140,7 @@ CASES: tuple[Case, ...] = (
            attributes={"qk_matmul_output_mode": mode}) for mode in range(4)),
     Case("RotaryEmbedding", {"x": drawn(2, 3, 4, 8), "cos": drawn(2, 4, 4), "sin": drawn(2, 4, 4)}),
     Case("LSTM", recurrent(4, 2, b=drawn(2, 32), lengths=None, h=drawn(2, 3, 4), c=drawn(2, 3, 4), p=drawn(2, 12)),
-         "both directions", outputs=("y", "h", "c"), attributes={"hidden_size": 4, "direction": "bidirectional"}),
+         "both directions", outputs=("y", "hn", "cn"), attributes={"hidden_size": 4, "direction": "bidirectional"}),
     Case("LSTM", recurrent(4, 1), "elu", outputs=("", "h"),
          attributes={"hidden_size": 4, "activations": ["Sigmoid", "Elu", "Softsign"]}),
     Case("GRU", recurrent(3, 1, b=drawn(1, 24)), attributes={"hidden_size": 4, "linear_before_reset": 1}),
