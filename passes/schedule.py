@@ -43,8 +43,8 @@ BRINGING, BRINGING_APART = 32, 256
 so many rows. More where their elements lie apart in memory."""
 READING = 16
 """The same of rows that tiles read where they lie, as they do the columns: nothing is copied, so that items may well be
-smaller. (Forward passes on two threads 0.83 to 0.99 of the time, on one 0.95 to 1.0; where columns are packed once more
-for every item of rows, 1.02 to 1.03; Sapphire Rapids.)"""
+smaller. (Forward passes on two threads 0.83 to 1.03 of the time, on one 0.95 to 1.03; where columns are packed once
+more for every item of rows, 1.02 to 1.03; Sapphire Rapids.)"""
 
 TURNING = 4
 """What it costs to store a vector of outputs whose rows lie side by side in memory, beyond one that lies as it is
