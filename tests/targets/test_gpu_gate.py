@@ -41,10 +41,10 @@ from tests.targets.test_gpu_code import SMALL, norm, patches_gradient, sums, til
 )
 def test_the_gate_names_what_it_stops(line: str, message: str) -> None:
     kernel = sums(2, 40, along=True)
-    ptx = emit(kernel, SM_80).ptx
-    gate.check(kernel, ptx, "")
+    ptx, llvm = emit(kernel, SM_80).ptx, "%v = fadd <64 x float> %a, %b"
+    gate.check(kernel, ptx, llvm)
     with pytest.raises(InternalError, match=f"{kernel.digest[:16]}.*{message}"):
-        gate.check(kernel, ptx.replace("\tret;", f"\t{line}\n\tret;"), "")
+        gate.check(kernel, ptx.replace("\tret;", f"\t{line}\n\tret;"), llvm)
 
 
 def test_the_gate_counts_fma() -> None:
@@ -54,36 +54,34 @@ def test_the_gate_counts_fma() -> None:
         gate.check(kernel, ptx, "")
 
 
-FMA = "%f = tail call <4 x float> @llvm.fma.v4f32(<4 x float> {}, <4 x float> splat (float 2.0), <4 x float> {})"
-SPREAD = "%s = shufflevector <4 x float> %i, <4 x float> poison, <4 x i32> zeroinitializer"
-SQUARE = "%q = fmul <4 x float> %s, %s"
+LLVM = """
+  %l = load <4 x float>, ptr %p, align 16
+  %q = fmul <4 x float> %l, %l
+  %f = tail call <4 x float> @llvm.fma.v4f32(<4 x float> %q, <4 x float> splat (float 2.0), <4 x float> %l)
+  %s = call float @llvm.sqrt.f32(float %t)
+  %w = fdiv double %u, %u
+  ret void"""
+"""Four fma of f32, nine roundings to f32 in all, and one to f64."""
 
 
 @pytest.mark.parametrize(
-    ("lines", "least"),
+    ("instructions", "message"),
     [
-        (["%l = load <4 x float>, ptr %p, align 16", FMA.format("%l", "%l")], 4),
-        ([SPREAD, FMA.format("%s", "%s")], 1),
-        ([SPREAD, SQUARE, FMA.format("%q", "%s")], 1),
-        ([SPREAD, "%l = load <4 x float>, ptr %p, align 16", FMA.format("%s", "%l")], 4),
-        ([SPREAD, FMA.format("%s", "<float 1.0, float 2.0, float 1.0, float 1.0>")], 4),
-        ([SPREAD, "%p = phi <4 x float> [ %s, %a ], [ %f, %b ]", FMA.format("%p", "%s")], 4),
-        ([SPREAD, "%t = shufflevector <4 x float> %s, <4 x float> %u, <4 x i32> <i32 0, i32 4, i32 1, i32 5>",
-          FMA.format("%t", "%s")], 4),
-        ([SPREAD, "%b = bitcast <2 x i64> %w to <4 x float>", FMA.format("%b", "%s")], 4),
-        ([SPREAD, "%c = fcmp olt <4 x float> %s, zeroinitializer",
-          "%v = select <4 x i1> %c, <4 x float> %s, <4 x float> splat (float 1.0)", FMA.format("%v", "%s")], 1),
+        ({"fma": 4, "mul": 4, "sqrt": 1}, ""),
+        ({"fma": 1, "mul": 1, "sqrt": 1}, ""),
+        ({"fma": 0, "mul": 4, "sqrt": 1}, "0 fma of f32 in PTX, and 4 in LLVM code"),
+        ({"fma": 5, "mul": 3, "sqrt": 1}, "5 fma of f32 in PTX, and 4 in LLVM code"),
+        ({"fma": 3, "mul": 5, "add": 1, "sqrt": 1}, "rounds 10 times to f32 in PTX, and 9 in LLVM code"),
+        ({"fma": 4, "mul": 4, "sub": 1, "div": 1}, "rounds 10 times to f32 in PTX, and 9 in LLVM code"),
     ],
-)  # fmt: skip
-def test_equal_lanes_may_share_an_fma_and_no_others(lines: list[str], least: int) -> None:
-    llvm = "\n".join(f"  {line}" for line in lines)
-    for found in range(6):
-        ptx = "\tfma.rn.f32 \t%r1, %r2, %r3, %r4;\n" * found
-        if least <= found <= 4:
-            gate.check_code("a kernel", frozenset({F32}), ptx, llvm)
-        else:
-            with pytest.raises(InternalError, match=f"has {found} fma of f32 in PTX, and 4 in LLVM code"):
-                gate.check_code("a kernel", frozenset({F32}), ptx, llvm)
+)
+def test_of_what_rounds_there_may_be_less_than_in_llvm_and_no_more(instructions: dict[str, int], message: str) -> None:
+    ptx = "".join(f"\t{name}.rn.f32 \t%r1, %r2, %r3;\n" * count for name, count in instructions.items())
+    if not message:
+        gate.check_code("a kernel", frozenset({F32}), ptx, LLVM)
+    else:
+        with pytest.raises(InternalError, match=f"a kernel .*{message}"):
+            gate.check_code("a kernel", frozenset({F32}), ptx, LLVM)
 
 
 def test_code_says_how_it_is_launched() -> None:

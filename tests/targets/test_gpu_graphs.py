@@ -62,6 +62,16 @@ EQUAL_LANES = """graph {
   return %6
 }"""
 """No x is less than itself, as LLVM sees: each element is the same exp2, with one fma for two lanes."""
+SPREAD_LANES = """graph {
+  argument 0 f32[1]
+  %0 = argument index=0 : f32[1]
+  %1 = exp %0 : f32[1]
+  %2 = reshape %1 shape=() : f32[]
+  %3 = broadcast %2 axes=() shape=(4) : f32[4]
+  %4 = canonical_nan %3 : f32[4]
+  return %4
+}"""
+"""Four lanes are the same exp of the same load, which instruction selection alone finds out."""
 LANES_OF_NOBODY = """graph {
   argument 0 i8[2]
   %0 = argument index=0 : i8[2]
@@ -93,10 +103,11 @@ BYTES_BACKWARDS = """graph {
     ("text", "inputs"),
     [
         (EQUAL_LANES, [np.array([1.0, 2.0]), np.array(0.3)]),
+        (SPREAD_LANES, [np.array([0.3], np.float32)]),
         (LANES_OF_NOBODY, [np.array([-3, 5], np.int8)]),
         (BYTES_BACKWARDS, [np.arange(7, dtype=np.int8)]),
     ],
-    ids=["equal lanes", "lanes of nobody", "bytes backwards"],
+    ids=["equal lanes", "spread lanes", "lanes of nobody", "bytes backwards"],
 )
 def test_what_llvm_makes_of_lanes(text: str, inputs: list[Array]) -> None:
     graph = parse_graph(text)

@@ -2,15 +2,16 @@
 
 The contract rounds each operation once. In PTX that is the `.rn` forms: a bare `add.f32` or `mul.f32` may be fused by
 the assembler, `.approx` and `.full` are not correctly rounded, `.ftz` flushes subnormals, and atomics take effect in
-the order in which threads come. An fma stands only where the kernel has one, and as often as the optimised LLVM code
-has one: instruction selection makes none of its own. It may compute one of a vector's lanes for all, where LLVM found
-these to be equal.
+the order in which threads come. An fma stands only where the kernel has one. Instruction selection computes once what
+it finds to be equal, such as a vector's lanes, and so may have less of everything than the optimised LLVM code. It has
+more of nothing: of no fma, as if it made one of a product and a sum, nor of roundings in all, as if one came apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections import defaultdict
+from dataclasses import dataclass
 
 from repro.errors import InternalError
 from repro.ir.expressions import Apply, Reduce
@@ -26,13 +27,12 @@ _FORBIDDEN: tuple[tuple[str, str], ...] = (
     (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)\.(rz|rm|rp)\b", "a directed rounding"),
     (r"\b(ex2|lg2|sin|cos|tanh|rsqrt)\.", "a hardware approximation"),
 )
-_ROUNDED = re.compile(r"\b(?:fma|mad)\.rn\.(f32|f64)\b")
+_ROUNDED = re.compile(r"\b(fma|mad|add|sub|mul|div|sqrt)\.rn\.(f32|f64)\b")
+_LLVM_ROUNDED = re.compile(
+    r"= (?:f(add|sub|mul|div)|(?:tail )?call(?=[^@\n]*@llvm\.(fma|sqrt)\.)) (?:<(\d+) x )?(float|double)\b"
+)
+_TYPES = {"float": F32, "double": F64}
 _CALLED = re.compile(r"\bcall(?:\.uni)?\s*(?:\([^)]*\),\s*)?(\w+)", re.DOTALL)
-_LLVM_FMA = re.compile(r"call (?:<(\d+) x (?:float|double)>|float|double) @llvm\.fma\.(?:v\d+)?(f32|f64)")
-_DEFINED = re.compile(r"\s*(%[\w.]+) = (?:tail )?(\w+)(.*)")
-_WIDTHS = re.compile(r"<(\d+) x ")
-_MAKES_LANES = re.compile(r"insertelement|load|phi|<(?:float|double|i\d+) |@llvm\.masked")
-"""What makes lanes that may differ of anything."""
 _FLAGS = re.compile(r"\bf(?:add|sub|mul|div|rem|neg|cmp|ma)\b.*?\b(fast|reassoc|contract|afn|arcp)\b")
 
 
@@ -72,41 +72,39 @@ def fma_types(kernel: Kernel) -> frozenset[DType]:
 
 
 def _check_fma(name: str, stated: frozenset[DType], ptx: str, llvm: str) -> None:
-    lanes = _lanes(llvm)
+    selected, made = _selected(ptx), _made(llvm)
     for dtype in (F32, F64):
-        found = _ROUNDED.findall(ptx).count(dtype.name)
-        least, most = (sum(each) for each in zip((0, 0), *lanes.get(dtype.name, ()), strict=True))
-        if found and dtype not in stated:
-            raise InternalError(f"{name} has {found} fma of {dtype}, and the kernel none")
-        if not least <= found <= most:
-            raise InternalError(f"{name} has {found} fma of {dtype} in PTX, and {most} in LLVM code")
+        found, of_llvm = selected[dtype.name], made[dtype.name]
+        if found.fma and dtype not in stated:
+            raise InternalError(f"{name} has {found.fma} fma of {dtype}, and the kernel none")
+        if found.fma > of_llvm.fma or (of_llvm.fma and not found.fma):
+            raise InternalError(f"{name} has {found.fma} fma of {dtype} in PTX, and {of_llvm.fma} in LLVM code")
+        if found.all > of_llvm.all:
+            raise InternalError(f"{name} rounds {found.all} times to {dtype} in PTX, and {of_llvm.all} in LLVM code")
 
 
-def _lanes(llvm: str) -> dict[str, list[tuple[int, int]]]:
-    """Of each fma in LLVM code, by type: how many of its lanes may differ, and how many there are.
+@dataclass
+class _Roundings:
+    """Instructions of a type that round: how many of them are fma, and how many there are."""
 
-    Lanes are equal in what is spread over a vector, and in what is computed from nothing but that.
-    """
-    found, differing = dict[str, list[tuple[int, int]]](), set[str]()
-    for line in llvm.splitlines():
-        apart = False
-        if defined := _DEFINED.match(line):
-            name, operation, rest = defined.groups()
-            apart = _differs(operation, rest, differing)
-            if apart:
-                differing.add(name)
-        for width, kind in _LLVM_FMA.findall(line):
-            every = int(width or 1)
-            found.setdefault(kind, []).append((every if apart else 1, every))
+    fma: int = 0
+    all: int = 0
+
+    def count(self, operation: str, lanes: int) -> None:
+        self.all += lanes
+        if operation in ("fma", "mad"):
+            self.fma += lanes
+
+
+def _selected(ptx: str) -> defaultdict[str, _Roundings]:
+    found = defaultdict[str, _Roundings](_Roundings)
+    for operation, kind in _ROUNDED.findall(ptx):
+        found[kind].count(operation, 1)
     return found
 
 
-def _differs(operation: str, rest: str, differing: Set[str]) -> bool:
-    """Whether lanes of a vector may differ, by its operation and what else defines it."""
-    widths = _WIDTHS.findall(rest)
-    if not widths:
-        return False
-    if operation == "shufflevector":
-        return not rest.endswith("zeroinitializer")
-    made = _MAKES_LANES.search(operation + rest) or (operation == "bitcast" and len({*widths}) > 1)
-    return bool(made) or not differing.isdisjoint(re.findall(r"%[\w.]+", rest))
+def _made(llvm: str) -> defaultdict[str, _Roundings]:
+    found = defaultdict[str, _Roundings](_Roundings)
+    for operation, called, lanes, kind in _LLVM_ROUNDED.findall(llvm):
+        found[_TYPES[kind].name].count(called or operation, int(lanes or 1))
+    return found
