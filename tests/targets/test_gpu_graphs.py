@@ -98,6 +98,15 @@ BYTES_BACKWARDS = """graph {
 }"""
 """Loads of neighbouring bytes are joined to one of a word, which ends behind the buffer."""
 
+BACKWARDS = """graph {
+  argument 0 f32[7]
+  %0 = argument index=0 : f32[7]
+  %1 = reverse %0 axes=(0) : f32[7]
+  %2 = add %0 %1 : f32[7]
+  return %2
+}"""
+"""Loads of neighbouring elements are joined to one of four, which ends behind the buffer."""
+
 
 @pytest.mark.parametrize(
     ("text", "inputs"),
@@ -106,8 +115,9 @@ BYTES_BACKWARDS = """graph {
         (SPREAD_LANES, [np.array([0.3], np.float32)]),
         (LANES_OF_NOBODY, [np.array([-3, 5], np.int8)]),
         (BYTES_BACKWARDS, [np.arange(7, dtype=np.int8)]),
+        (BACKWARDS, [np.arange(7, dtype=np.float32)]),
     ],
-    ids=["equal lanes", "spread lanes", "lanes of nobody", "bytes backwards"],
+    ids=["equal lanes", "spread lanes", "lanes of nobody", "bytes backwards", "backwards"],
 )
 def test_what_llvm_makes_of_lanes(text: str, inputs: list[Array]) -> None:
     graph = parse_graph(text)

@@ -28,11 +28,12 @@ from tests.targets.test_random_schedules import schedules
 
 UNDISTURBED = settings(
     deadline=None,
-    derandomize=False,
     print_blob=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
+"""Of tests that draw whole programs. Under CI=true each draws the same ones every time, as Hypothesis means it, so
+that no change is refused for an older fault; elsewhere they are always others, and in the long tests many."""
 
 
 def described(case: Case) -> str:

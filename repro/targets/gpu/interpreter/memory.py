@@ -1,9 +1,9 @@
 """The memories of a grid, checked at each access: bounds, alignment, values never written, races.
 
 Addresses are numbers of our own. Each buffer is a window of global memory with room around it, so that an access that
-leaves one never finds another. But loads may touch what is left of a buffer's last word, as LLVM has them do where it
-joins loads of bytes: buffers begin at multiples of 256 and nothing else lies there (placement.py). They find ones.
-Shared memory is one array for all blocks of a run, local memory one for all threads.
+leaves one never finds another. But loads may end behind it, as LLVM has them do where it joins neighbours: buffers
+begin at multiples of 256 and nothing else lies there (placement.py). They find ones. Shared memory is one array for all
+blocks of a run, local memory one for all threads.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from repro.errors import InternalError
 from repro.ir.types import Array
 from repro.targets.gpu.interpreter.races import Clock, Ledger, describe
 
-WORD = 4
-"""Bytes of a buffer's last word, of which loads may touch what lies behind its end."""
+MOST_LOADED = 16
+"""Bytes of the widest load. Each is aligned to what it brings, so that one that begins in a buffer touches no page but
+the buffer's own."""
 WINDOW_BITS = 36
 """A window's first address is its number, from 1 on, shifted by this."""
 LOCAL_BASE, SHARED_BASE = 1 << 62, 1 << 61
@@ -70,15 +71,10 @@ class Window:
     """Whether this launch read it by a road that takes it to be constant."""
     written: bool = field(default=False, init=False)
 
-    @property
-    def words(self) -> int:
-        """Bytes with those of a last word that is not full."""
-        return -(-self.data.size // WORD) * WORD
-
     def contents(self, end: int) -> tuple[Array, Array | None]:
-        """Its bytes and which of them are known, for loads up to `end`."""
-        over = self.words - self.data.size
-        if end <= self.data.size:
+        """Its bytes and which of them are known, for loads up to `end`; ones behind its own end."""
+        over = end - self.data.size
+        if over <= 0:
             return self.data, self.known
         known = None if self.known is None else np.append(self.known, np.ones(over, np.uint8))
         return np.append(self.data, np.full(over, 0xFF, np.uint8)), known
@@ -150,7 +146,7 @@ class GlobalMemory:
         """(window, offsets in it, which threads): one window as a rule."""
 
         def end(window: Window) -> int:
-            return window.words if loads else window.data.size
+            return -(-window.data.size // nbytes) * nbytes if loads else window.data.size
 
         def outside() -> FaultError:
             return self._outside(addresses, nbytes, threads, end)
@@ -190,7 +186,7 @@ class GlobalMemory:
         if not window.writable:
             return
         if window.ledger is None:
-            window.ledger = Ledger(-(-window.words // self.granule))
+            window.ledger = Ledger(-(-(window.data.size + MOST_LOADED) // self.granule))
         offsets = for_each(offsets, threads.count)
         _note(window.ledger, offsets, nbytes, self.granule, threads, write, window.name)
 
