@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
+import numpy as np
 import pytest
 
 from repro.errors import InternalError
@@ -15,7 +17,9 @@ from repro.machines import SM_80
 from repro.targets.gpu import GpuKernel, choice, emit, gate, plain
 from repro.targets.gpu.ptxas import assemble, installed
 from repro.targets.gpu.sass import counts, hottest_loop
-from tests.targets.test_contraction_tiles import convolution, matmul
+from tests.targets.native import same
+from tests.targets.on_gpu import run_gpu
+from tests.targets.test_contraction_tiles import convolution, filled, matmul
 from tests.targets.test_gpu_code import SMALL, norm, patches_gradient, sums, tiled
 
 
@@ -206,6 +210,22 @@ def test_instructions_of_f64_are_counted(ptxas: str) -> None:
         code = plain.emit(Kernel(buffers, (), (ix.axis(0, 64),), 0, (Store(1, ix.axis(0, 64), value),)), SM_80)
         found = counts(assemble(code.ptx, ptxas).cubin, code.launches[0].symbol)
         assert found.f64 == expected and found.others > 5
+
+
+@pytest.mark.parametrize(("count", "version"), [(543, "8.0"), (544, "8.1"), (601, "8.1")])
+def test_a_kernel_may_have_many_buffers(count: int, version: str, ptxas: str) -> None:
+    """A sum of so many, with the result one more than are counted."""
+    i = ix.axis(0, 8)
+    value = functools.reduce(functools.partial(apply, "add"), [load(F32, n, i) for n in range(count)])
+    buffers = (*[BufferParameter(F32, 8, False)] * count, BufferParameter(F32, 8, True))
+    kernel = Kernel(buffers, (), (i,), 0, (Store(count, i, value),))
+    code = emit(kernel, SM_80)
+    assert f".version {version}" in code.ptx.splitlines()
+    for chip in ("sm_80", "sm_90"):
+        assert assemble(code.ptx, ptxas, chip).entries
+    arrays = filled(kernel)
+    wanted = functools.reduce(np.add, arrays[:-1])
+    assert same(F32, run_gpu(kernel, code, arrays)[-1], wanted)
 
 
 @pytest.mark.parametrize("chip", ["sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])

@@ -13,7 +13,7 @@ from repro.ir.loops import Kernel
 from repro.ir.types import I64
 from repro.machines import GpuMachine
 from repro.targets.gpu import elementwise, gate, plain, rows
-from repro.targets.gpu.body import GpuBody, Seat, barrier, pieces, special
+from repro.targets.gpu.body import GpuBody, Seat, assembly_of, barrier, pieces, special
 from repro.targets.gpu.contraction import Block
 from repro.targets.gpu.joining import Joining
 from repro.targets.gpu.launch import GpuKernel, Launch
@@ -21,7 +21,6 @@ from repro.targets.gpu.steps import Shape
 from repro.targets.gpu.within import Part, Plain, Road, Roads, Tiled, chosen, parts_of
 from repro.targets.llvm import scalars
 from repro.targets.llvm.text import Function, Val, integer
-from repro.targets.llvm.toolchain import assembly
 
 NEAR = "@near"
 """All of the block's shared memory."""
@@ -52,7 +51,7 @@ def emit(shape: Shape, machine: GpuMachine) -> GpuKernel:
     ]
     once = dict.fromkeys(line for text in declared | entry.declared for line in pieces(text))
     head = [f'target triple = "{machine.triple}"', f"{NEAR} = external addrspace(3) global [0 x i8], align 64", *once]
-    ptx, llvm = assembly("\n".join([*head, *lines]) + "\n", machine)
+    ptx, llvm = assembly_of("\n".join([*head, *lines]) + "\n", len(shape.writes) + shape.depths, machine)
     types = frozenset(kind for part in parts for kind in gate.fma_types(part.kernel))
     gate.check_code(f"GPU code {shape.symbol}", types, ptx, llvm)
     launch = Launch(shape.symbol, shape.blocks, made.threads, made.shared_bytes)

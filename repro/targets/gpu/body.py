@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from repro.ir import index as ix
@@ -179,6 +179,13 @@ def global_thread(f: Function, block: int, threads: int, apart: int | None = Non
     return scalars.convert(f, f.let(f"add nuw {first.typed}, {thread.text}", kind), I64)
 
 
+MOST_PARAMETERS = 544
+"""Of 64 bits each: 4352 bytes."""
+MANY_PARAMETERS = "+ptx81"
+"""The first PTX with room for 32764 bytes of them, which chips take from sm_70 on and drivers since CUDA 12.1 (PTX ISA,
+"Kernel Function Parameters")."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One entry of a module: its name, body, threads per block, and how many blocks a multiprocessor is to hold at
@@ -192,9 +199,17 @@ class Entry:
 
 def assemble(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspace: bool = False) -> str:
     """The PTX of a kernel's entries. Raises InternalError where it breaks a rule of the contract."""
-    ptx, llvm = assembly(_module(kernel, entries, machine, workspace), machine)
+    parameters = len(kernel.buffers) + len(kernel.scalars) + workspace
+    ptx, llvm = assembly_of(_module(kernel, entries, machine, workspace), parameters, machine)
     gate.check(kernel, ptx, llvm)
     return ptx
+
+
+def assembly_of(text: str, parameters: int, machine: Machine) -> tuple[str, str]:
+    """The PTX of entries with so many parameters at most, and the optimised LLVM code that it is of."""
+    if parameters > MOST_PARAMETERS:
+        machine = replace(machine, features=MANY_PARAMETERS)
+    return assembly(text, machine)
 
 
 def _module(kernel: Kernel, entries: Sequence[Entry], machine: Machine, workspace: bool) -> str:
