@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from passes.operands import with_term
 from passes.plan import plan
 from passes.rename import rewritten
-from passes.sequences import bodies, by_first_use, renamed, touched, with_bodies
+from passes.sequences import bodies, by_first_use, renamed, with_bodies
 from passes.windows import ungrouped
 from repro.ir import index as ix
 from repro.ir.contraction import Contraction, tiled_offset
 from repro.ir.expressions import TRUE, Axis, Expr, Load, Reduce, Scalar, load, topological
 from repro.ir.loops import BufferParameter, Kernel, Store
-from repro.ir.program import CONSTANT, PARAMETER, PREPARED, TEMPORARY, Buffer, Call, Program, Step, walk
+from repro.ir.program import CONSTANT, PARAMETER, PREPARED, TEMPORARY, Buffer, Call, Program, Step, touched, walk
 
 TileOrders = Callable[[Kernel], Iterable[tuple[Contraction, int]]]
 """How the columns of a kernel would better lie for register tiles than they do, the best first: its contraction, and

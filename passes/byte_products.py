@@ -21,7 +21,7 @@ from passes.at_load import constant_buffers
 from passes.calls import Called, call_of, called
 from passes.plan import with_steps
 from passes.rename import rewritten
-from passes.sequences import bodies, touched, with_bodies
+from passes.sequences import bodies, with_bodies
 from repro.ir import index as ix
 from repro.ir.byte_dot import BYTES, byte_dot
 from repro.ir.contraction import find
@@ -44,7 +44,7 @@ from repro.ir.expressions import (
     topological,
 )
 from repro.ir.loops import Store
-from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, RowBlocks, Step
+from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, RowBlocks, Step, touched
 from repro.ir.types import I8, I32, U8
 
 FEW = 8

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from passes.merge import Elementwise, as_call, elementwise, kept, merge
 from passes.plan import with_steps
-from passes.sequences import bodies, touched, touched_itself, touches, with_bodies
+from passes.sequences import bodies, touched_itself, touches, with_bodies
 from repro.ir.loops import Kernel
-from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, Step, While, walk
+from repro.ir.program import TEMPORARY, Call, CountedLoop, Program, Step, While, touched, walk
 
 MANY = 16
 """Iterations from which on a loop's body is made shorter."""

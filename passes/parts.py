@@ -19,11 +19,11 @@ from itertools import groupby
 from passes.calls import Called, call_of, called
 from passes.plan import if_no_larger
 from passes.rename import rewritten, settled
-from passes.sequences import touched, touched_itself
+from passes.sequences import touched_itself
 from repro.ir import index as ix
 from repro.ir.expressions import FALSE, Axis, Expr, IndexOp, Load, Reduce, const, topological
 from repro.ir.loops import Kernel, Store
-from repro.ir.program import OUTPUT, TEMPORARY, Call, Program, RowBlocks, Step, walk
+from repro.ir.program import OUTPUT, TEMPORARY, Call, Program, RowBlocks, Step, touched, walk
 
 Place = tuple[int, int]
 """Of a call: the number of its step, and which call of that step it is."""

@@ -21,11 +21,11 @@ import numpy as np
 
 from passes.earlier import Times, earlier
 from passes.plan import ALIGNMENT, plan, round_up
-from passes.sequences import Path, renamed, replaced, sequences, touched
+from passes.sequences import Path, renamed, replaced, sequences
 from repro.errors import ReproError
 from repro.ir.expressions import Scalar, topological
 from repro.ir.loops import Store
-from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, Step, walk
+from repro.ir.program import TEMPORARY, Buffer, Call, Commit, Program, Step, touched, walk
 from repro.ir.types import Array
 from repro.ir.work import operations
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from repro.ir.loops import Kernel
-from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While, walk
+from repro.ir.program import Branch, Call, Commit, CountedLoop, Program, RowBlocks, Step, While, touched, walk
 
 Path = tuple[tuple[int, int], ...]
 """Where a sequence lies: the position of each step around it, from outside in, and which of that step's bodies."""
@@ -69,22 +69,6 @@ def with_calls(steps: tuple[Step, ...], made: Callable[[Call], Sequence[Step]]) 
             case _:
                 found.append(with_bodies(step, [with_calls(body, made) for body, _ in bodies(step)]))
     return tuple(found)
-
-
-def touched(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
-    """The buffers of a step, and of the steps inside it: (buffer, whether it is written)."""
-    for each in walk((step,)):
-        match each:
-            case Call():
-                for buffer, parameter in zip(each.buffers, program.kernels[each.kernel].buffers, strict=True):
-                    yield buffer, parameter.writable
-            case While() | Branch():
-                yield each.condition, False
-            case Commit():
-                if each.refused is not None:
-                    yield each.refused, False
-            case CountedLoop() | RowBlocks():
-                pass
 
 
 def touched_itself(program: Program, step: Step) -> Iterator[tuple[int, bool]]:

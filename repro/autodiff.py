@@ -7,7 +7,7 @@ cotangent that a value was given as a result comes before them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from repro.errors import InternalError
@@ -136,6 +136,43 @@ def obstacles(results: Sequence[Value], value: Value) -> tuple[Obstacle, ...]:
             reached.update(result for result in node.results if result.dtype.is_float)
     order = {node: place for place, node in enumerate(first_visits(graph, regions=False))}
     return tuple(Obstacle(node, found[node]) for node in sorted(found, key=order.__getitem__))
+
+
+def left_out(results: Sequence[Value], value: Value) -> Obstacle | None:
+    """The first node of unknown gradient on a path of floats from a value to the results: the cotangent of that value
+    would count the other paths alone."""
+    graph = Graph((), tuple(results))
+    return next(_unknown(graph, {value}), None)
+
+
+def _unknown(graph: Graph, sources: set[Value]) -> Iterator[Obstacle]:
+    """Nodes of unknown gradient between sources and results; of a region, between any of its floats."""
+    passing = [node for node in graph.nodes if _passes(record(node).gradient)]
+    reached, wanted = set(sources), set(graph.results)
+    for node in passing:
+        if any(operand in reached for operand in node.operands):
+            reached.update(value for value in node.results if value.dtype.is_float)
+    for node in reversed(passing):
+        if any(value in wanted for value in node.results):
+            wanted.update(node.operands)
+    for node in passing:
+        if wanted.isdisjoint(reached.intersection(node.results)):
+            continue
+        rule = record(node).gradient
+        if isinstance(rule, NotDifferentiable):
+            yield Obstacle(node, rule.reason)
+        elif isinstance(rule, RegionGradient):
+            for region in node.regions:
+                given = (argument(index, kind) for index, kind in enumerate(region.arguments))
+                yield from (
+                    Obstacle(node, f"{inner.node.op} in it: {inner.reason}")
+                    for inner in _unknown(region, {each for each in given if each.dtype.is_float})
+                )
+
+
+def _passes(rule: object) -> bool:
+    """Whether what a node gives depends on its operands smoothly somewhere."""
+    return not isinstance(rule, NotDifferentiable) or rule.unknown
 
 
 def _refusal(node: Node, slots: Sequence[int]) -> str:

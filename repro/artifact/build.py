@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,15 @@ from repro.numerics.contract import CONTRACT_VERSION
 from repro.targets import registry
 from repro.targets.llvm.toolchain import versions
 from repro.targets.protocol import REFERENCE
-from repro.train_step import TRAIN_STEP, TrainOptions, gradients, label_notes, train_step, words_of
+from repro.train_step import (
+    TRAIN_STEP,
+    TrainOptions,
+    gradients,
+    label_notes,
+    read_for_training,
+    train_step,
+    words_of,
+)
 from repro.version import VERSION
 
 Progress = Callable[[str, int, int], None]
@@ -92,11 +100,16 @@ def expand_targets(names: Sequence[str]) -> tuple[str, ...]:
 @paused()
 def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]]:
     """The model, and every way to call it that was asked for."""
+    _check_qdq(request)
     names = {item.name for item in request.model.proto.graph.input}
     given = {name: array.shape for name, array in (request.inputs or {}).items() if name in names}
     shapes = None if request.inputs is None else given
     bind = bindings_of_infer(request.model.proto, request.bind)
-    imported = import_model(request.model, bind, request.set, shapes, request.seed, request.qdq)
+
+    def read(changing: Collection[str] = ()) -> Imported:
+        return import_model(request.model, bind, request.set, shapes, request.seed, request.qdq, changing)
+
+    imported = read() if request.training is None else read_for_training(read, request.training)
     imported = replace(imported, warnings=(*imported.warnings, *_qdq_notes(request, imported.graph)))
     entries = [imported.infer]
     if request.training is not None:
@@ -113,17 +126,25 @@ def imported_entries(request: Request) -> tuple[Imported, tuple[EntryGraph, ...]
     return imported, tuple(entries)
 
 
-def _qdq_notes(request: Request, graph: Graph) -> tuple[str, ...]:
-    """What to know of how a quantized model computes. Raises ReproError for one that is trained on integers."""
-    if request.training is not None or request.model.proto.training_info:
-        if request.qdq == FLOAT:
-            return ()
+def _check_qdq(request: Request) -> None:
+    """Raises ReproError for a quantized model that is trained on integers."""
+    if request.qdq != FLOAT and _is_trained(request):
         raise ReproError(
             "a quantized model on integers is not trained",
             found=f"--qdq {request.qdq}, and a training step",
             expected="one of them: sums of integers have no gradients",
             next="build the trained model with --qdq integer, and what trains it without",
         )
+
+
+def _is_trained(request: Request) -> bool:
+    return request.training is not None or bool(request.model.proto.training_info)
+
+
+def _qdq_notes(request: Request, graph: Graph) -> tuple[str, ...]:
+    """What to know of how a quantized model computes."""
+    if _is_trained(request):
+        return ()
     left = contractions(graph)
     if request.qdq == INTEGER or not left:
         return ()

@@ -11,6 +11,7 @@ import onnx
 
 from repro.errors import ReproError
 from repro.frontend import attributes
+from repro.frontend.folding import Sources
 from repro.frontend.limits import check_tensor_size
 from repro.frontend.scope import Body, Item, Items, Scope, name_of
 from repro.frontend.tensors import dtype_of
@@ -154,26 +155,28 @@ class NodeContext:
     def dynamic(self, index: int, value: Value) -> ReproError:
         """The error for an input whose value must be known at build and is not."""
         name = self.node.input[index] if index < len(self.node.input) else f"#{index}"
-        sources = self.importer.sources(self.scope, value)
-        advice = "fix the value at build: " + "  ".join(f"--set {source}=VALUE" for source in sources)
+        sources = self.sources(value)
         return self.error(
             f"input {index} ('{name}') must be known at build",
-            found="a value that depends on " + (", ".join(f"'{source}'" for source in sources) or "data at run time"),
+            found=f"a value that depends on {sources.names or 'data at run time'}",
             expected="a constant, or something computed from constants and shapes",
-            next=advice if sources else None,
+            next=sources.fixed,
         )
 
     def data_dependent(self, value: Value | None = None) -> ReproError:
         """The error for an operator whose result shape depends on data at run time."""
         operand = value or next((item for item in self.inputs if isinstance(item, Value)), None)
-        sources = self.importer.sources(self.scope, operand) if operand is not None else ()
-        advice = "fix the inputs it depends on at build: " + "  ".join(f"--set {source}=VALUE" for source in sources)
+        sources = self.sources(*([] if operand is None else [operand]))
         return self.error(
             "the shape of the result depends on data at run time",
-            found="an operand that depends on " + (", ".join(f"'{source}'" for source in sources) or "data"),
+            found=f"an operand that depends on {sources.names or 'data'}",
             expected="a shape that is known at build",
-            next=advice if sources else None,
+            next=sources.fixed,
         )
+
+    def sources(self, *values: Value) -> Sources:
+        """What only the run knows of what values depend on."""
+        return sum((self.importer.sources(self.scope, value) for value in values), Sources())
 
     def check_size(self, shape: Sequence[int], dtype: DType) -> None:
         """Refuses a result over the size limits; call it before an array of that size is made."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -30,14 +30,16 @@ def import_model(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
     qdq: str = FLOAT,
+    changing: Collection[str] = (),
 ) -> Imported:
     """The canonical graph of a model's outputs.
 
     `bind` fixes dimensions as `INPUT[AXIS]`, or else by symbol, `set_values` fixes whole inputs, `input_shapes` gives
-    the rest. `seed` is the 64-bit key of random nodes without a seed of their own. Raises ReproError.
+    the rest. `seed` is the 64-bit key of random nodes without a seed of their own. Initial values of the parameters
+    named in `changing` decide nothing. Raises ReproError.
     """
     with exact_arithmetic():
-        return _import(Importer(loaded, seed, qdq), bind or {}, set_values or {}, input_shapes or {})
+        return _import(Importer(loaded, seed, qdq, changing), bind or {}, set_values or {}, input_shapes or {})
 
 
 def _import(
@@ -67,6 +69,7 @@ def _import(
             lost_dropouts=tuple(importer.lost_dropouts),
             unseeded=tuple(importer.unseeded),
             integer_tensors=tuple(Port(name, kind) for name, kind in importer.integer_tensors.items()),
+            decided=tuple(importer.folder.decided),
         ),
     )
 

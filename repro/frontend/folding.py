@@ -7,7 +7,8 @@ What the reference computes is the contract, so folding floats is as safe as fol
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from repro.frontend.limits import MAX_FOLD_WORK, MAX_FOLDED_ELEMENTS, MAX_STATIC_WORK, MAX_TOTAL_FOLD_WORK
 from repro.ir.graph import Graph, Node, Value, constant, constant_array, rewrite
@@ -41,10 +42,15 @@ def _node_work(node: Node) -> int:
 
 
 class Folder:
-    """Remembers which nodes are closed, and how much work folding has done."""
+    """Remembers which nodes are closed, how much work folding has done, and which parameters decided something.
 
-    def __init__(self, parameter_value: Callable[[Node], Array]) -> None:
-        self._parameter_value = parameter_value
+    Parameters count as known, by their initial values, but for those whose names are `changing`.
+    """
+
+    def __init__(self, parameter_value: Callable[[Node], Array], changing: Collection[str] = ()) -> None:
+        self._parameter_value, self._changing = parameter_value, frozenset(changing)
+        self.decided: dict[str, None] = {}
+        """Names of parameters whose initial values were asked for."""
         self._closed: dict[Node, bool] = {}
         self._spent = 0
         self._seen: dict[Value, Value] = {}
@@ -84,12 +90,20 @@ class Folder:
         """
         if value.node.op == "constant":
             return constant_array(value.node)
-        if value.node.op == "parameter":
-            return self._parameter_value(value.node)
+        if value.node.op == "parameter" and not self.changes(value.node):
+            return self._initial(value.node)
         return self._compute(value, MAX_STATIC_WORK, parameters=True, spend=spend)
 
+    def changes(self, node: Node) -> bool:
+        """Whether a parameter's value is not known at build."""
+        return node["identity"] in self._changing
+
+    def _initial(self, node: Node) -> Array:
+        self.decided.setdefault(str(node["identity"]))
+        return self._parameter_value(node)
+
     def _compute(self, value: Value, limit: int, parameters: bool, spend: bool = True) -> Array | None:
-        leaves = _needed(value, limit, parameters)
+        leaves = self._needed(value, limit, parameters)
         if leaves is None:
             return None
         nodes, work = leaves
@@ -97,35 +111,36 @@ class Folder:
             return None
         self._spent += work if spend else 0
         if nodes:
-            value = _with_values(value, {node: self._parameter_value(node) for node in nodes})
+            value = _with_values(value, {node: self._initial(node) for node in nodes})
         (array,) = evaluate(Graph((), (value,)), ())
         return canonicalize(array, value.dtype)
+
+    def _needed(self, value: Value, limit: int, parameters: bool) -> tuple[list[Node], int] | None:
+        """Parameters that a value depends on, and the work; None if it is not to be computed here."""
+        seen: set[Node] = set()
+        found: list[Node] = []
+        stack, work = [value.node], 0
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node.op == "parameter" and parameters:
+                if self.changes(node):
+                    return None
+                found.append(node)
+                continue
+            if node.op in _OPEN_LEAVES or not record(node).pure or _random_inside(node):
+                return None
+            work += 0 if node.op == "constant" else _node_work(node)
+            if work > limit:
+                return None
+            stack.extend(operand.node for operand in node.operands)
+        return found, work
 
 
 def _random_inside(node: Node) -> bool:
     return any(each.op == "random_bits" or _random_inside(each) for region in node.regions for each in region.nodes)
-
-
-def _needed(value: Value, limit: int, parameters: bool) -> tuple[list[Node], int] | None:
-    """Parameters that a value depends on, and the work; None if it is not to be computed here."""
-    seen: set[Node] = set()
-    found: list[Node] = []
-    stack, work = [value.node], 0
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op == "parameter" and parameters:
-            found.append(node)
-            continue
-        if node.op in _OPEN_LEAVES or not record(node).pure or _random_inside(node):
-            return None
-        work += 0 if node.op == "constant" else _node_work(node)
-        if work > limit:
-            return None
-        stack.extend(operand.node for operand in node.operands)
-    return found, work
 
 
 def _with_values(value: Value, known: dict[Node, Array]) -> Value:
@@ -133,6 +148,31 @@ def _with_values(value: Value, known: dict[Node, Array]) -> Value:
         return (constant(known[node], node.types[0].dtype),) if node in known else None
 
     return rewrite(Graph((), (value,)), rule, regions=False).results[0]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What only the run knows of what values depend on: inputs, and parameters that training changes; by name."""
+
+    inputs: tuple[str, ...] = ()
+    changing: tuple[str, ...] = ()
+
+    def __add__(self, other: Sources) -> Sources:
+        inputs, changing = (*self.inputs, *other.inputs), (*self.changing, *other.changing)
+        return Sources(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(changing)))
+
+    @property
+    def names(self) -> str:
+        """For a message; empty where there are none."""
+        return ", ".join([*map("'{}'".format, self.inputs), *map("'{}', which is trained".format, self.changing)])
+
+    @property
+    def fixed(self) -> str | None:
+        """What to do so that the build knows them, if there is anything."""
+        given = "  ".join(f"--set {name}=VALUE" for name in self.inputs)
+        kept = "  ".join(f"--frozen {name}" for name in self.changing)
+        told = [f"fix what decides it at build: {given}" if given else "", f"do not train it: {kept}" if kept else ""]
+        return "; ".join(filter(None, told)) or None
 
 
 def dependencies(values: Iterable[Value]) -> list[Node]:

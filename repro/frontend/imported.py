@@ -36,6 +36,8 @@ class TrainingNotes:
     """Random nodes without a seed of their own."""
     integer_tensors: tuple[Port, ...] = ()
     """Integer initializers of rank 2 and up: they may be weights, and are constants here."""
+    decided: tuple[str, ...] = ()
+    """Parameters whose initial values decided about the graph: the branch of an If, a shape, a count of iterations."""
 
 
 INFER = "infer"

@@ -6,7 +6,7 @@ Only what the outputs need is imported. Every node goes through the function reg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -14,7 +14,7 @@ import onnx
 from repro.errors import ReproError
 from repro.frontend import attributes, dispatch
 from repro.frontend.context import NodeContext
-from repro.frontend.folding import Folder, dependencies
+from repro.frontend.folding import Folder, Sources, dependencies
 from repro.frontend.integer_qdq import FLOAT, INTEGER, IntegerQdq
 from repro.frontend.limits import BODY_NODES, MAX_UNROLLED_NODES, call_key, domain_of
 from repro.frontend.load import LoadedModel, check_opset, function_opsets
@@ -32,9 +32,9 @@ _PLACEHOLDERS = 1 << 32
 class Importer:
     """One import: parameters, folding, locations and budgets of one model."""
 
-    def __init__(self, loaded: LoadedModel, seed: int = 0, qdq: str = FLOAT) -> None:
+    def __init__(self, loaded: LoadedModel, seed: int = 0, qdq: str = FLOAT, changing: Collection[str] = ()) -> None:
         self.loaded, self.seed = loaded, seed & ((1 << 64) - 1)
-        self.folder = Folder(lambda node: self.initial[str(node["identity"])][1])
+        self.folder = Folder(lambda node: self.initial[str(node["identity"])][1], changing)
         self.locations: Locations = {}
         self.random_names: dict[str, str] = {}
         self.warnings: dict[str, None] = {}
@@ -297,16 +297,20 @@ class Importer:
             value, region = outer, region.surroundings.around()
         return self.folder.static(value, spend)
 
-    def sources(self, scope: Scope, value: Value) -> tuple[str, ...]:
-        """Names of the model's inputs that a value depends on; none are known inside a region."""
+    def sources(self, scope: Scope, value: Value) -> Sources:
+        """What only the run knows of what a value depends on; nothing is known of it inside a region."""
         region = scope.around()
         while region is not None:
             outer = region.outside(value)
             if outer is None:
-                return ()
+                return Sources()
             value, region = outer, region.surroundings.around()
-        found = [node["index"] for node in dependencies([value]) if node.op == "argument"]
-        return tuple(self.input_names[index] for index in found if index < len(self.input_names))
+        leaves = dependencies([value])
+        found = [node["index"] for node in leaves if node.op == "argument"]
+        return Sources(
+            tuple(self.input_names[index] for index in found if index < len(self.input_names)),
+            tuple(str(node["identity"]) for node in leaves if node.op == "parameter" and self.folder.changes(node)),
+        )
 
     def warn(self, text: str) -> None:
         """Notes something that the user should know; each text once."""

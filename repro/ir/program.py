@@ -164,6 +164,22 @@ def written(kernels: Sequence[Kernel], step: Step) -> Iterator[int]:
                 yield buffer
 
 
+def touched(program: Program, step: Step) -> Iterator[tuple[int, bool]]:
+    """The buffers of a step, and of the steps inside it: (buffer, whether it is written)."""
+    for each in walk((step,)):
+        match each:
+            case Call():
+                for buffer, parameter in zip(each.buffers, program.kernels[each.kernel].buffers, strict=True):
+                    yield buffer, parameter.writable
+            case While() | Branch():
+                yield each.condition, False
+            case Commit():
+                if each.refused is not None:
+                    yield each.refused, False
+            case CountedLoop() | RowBlocks():
+                pass
+
+
 def _print(program: Program) -> Iterator[str]:
     local = f" local={program.local_bytes}" if program.local_bytes else ""
     most = "" if program.most_bytes is None else f" most={program.most_bytes}"

@@ -141,7 +141,7 @@ register(
         "while",
         infer=_while_type,
         reference=_while_reference,
-        gradient=NotDifferentiable("the iterations to go back through are counted only as the loop runs"),
+        gradient=NotDifferentiable("the iterations to go back through are counted only as the loop runs", unknown=True),
         lowering=Structural("a while of the program"),
         samples=lambda: (Sample((TensorType(I64, ()), TensorType(F32, (4,))), _countdown, ((0, 5), None)),),
         expensive=True,

@@ -28,9 +28,11 @@ Reference = Callable[[Node, tuple[Array, ...]], tuple[Array, ...]]
 
 @dataclass(frozen=True)
 class NotDifferentiable:
-    """No gradient exists, and why."""
+    """No gradient exists, and why. `unknown`: not because it is zero wherever it is defined, but because there is no
+    rule for it, so that a sum of paths without this one would be wrong."""
 
     reason: str
+    unknown: bool = False
 
 
 GradientRule = Callable[[Node, tuple[Value, ...]], tuple[Value | None, ...]]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from repro.errors import InternalError
-from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED, TEMPORARY, Call, Program, walk
+from repro.ir.program import CONSTANT, INPUT, LOCAL, OUTPUT, PARAMETER, PREPARED, TEMPORARY, Program, touched
 from repro.ir.types import Array, DType
 
 ALIGNMENT, PAGE_BYTES = 64, 4096
@@ -202,11 +202,11 @@ class _Once:
     each of them."""
 
     def __init__(self, program: Program) -> None:
-        touched = {buffer for step in walk(program.steps) if isinstance(step, Call) for buffer in step.buffers}
+        later = {buffer for step in program.steps for buffer, _ in touched(program, step)}
         self.read = frozenset(buffer for call in program.once for buffer in call.buffers)
         ends = {buffer: position for position, call in enumerate(program.once) for buffer in call.buffers}
         self.last = tuple(
-            tuple(buffer for buffer, end in ends.items() if end == position and buffer not in touched)
+            tuple(buffer for buffer, end in ends.items() if end == position and buffer not in later)
             for position in range(len(program.once))
         )
 

@@ -8,7 +8,7 @@ without a new build.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,9 @@ from repro.frontend.imported import EntryGraph, Imported, ParameterSlot, Port
 from repro.ir.graph import Graph, Locations, Value, parameter
 from repro.ir.types import F64, I64, TensorType, to_storage
 from repro.ops import add, convert_to, fill, mul, scalar
-from repro.train_step.backward import Backward, backward
+from repro.train_step.backward import Backward, backward, trial
 from repro.train_step.clipping import clipped
-from repro.train_step.lint import lint
+from repro.train_step.lint import check_paths, lint
 from repro.train_step.problem import LOSS, Problem, TrainOptions, computing, parameters_of, problem_of
 
 TRAIN_STEP, GRADIENTS = "train_step", "gradients"
@@ -47,11 +47,34 @@ class TrainStep:
         return EntryGraph(TRAIN_STEP, self.graph, self.inputs, self.outputs, self.state, self.locations, self.updates)
 
 
+def read_for_training(read: Callable[[frozenset[str]], Imported], options: TrainOptions) -> Imported:
+    """A model in which nothing was decided by the initial value of what its training changes. `read` imports it with
+    such values unknown for the parameters named. Raises ReproError where it needs to know one."""
+    unknown = frozenset[str]()
+    while True:
+        imported = read(unknown)
+        found = _changed(imported, options)
+        if not found:
+            return imported
+        unknown |= found
+
+
+def _changed(imported: Imported, options: TrainOptions) -> frozenset[str]:
+    """Names of the parameters that a step changes though their initial values decided about the graph."""
+    problem, decided = problem_of(imported, options), frozenset(imported.notes.decided)
+    slots = {slot: problem.slots[slot].name for slot in (*problem.trained, *problem.statistics)}
+    if decided.isdisjoint(slots.values()):
+        return frozenset()
+    found = trial(problem)
+    return decided.intersection(slots[slot] for slot in (*found.gradients, *found.statistics))
+
+
 def train_step(imported: Imported, options: TrainOptions) -> TrainStep:
     """The training step of a model. Raises ReproError where model and options do not fit."""
     problem = problem_of(imported, options)
     locations = dict(imported.locations)
     found = backward(problem, parameter(_step_position(problem), _SCALAR_I64), locations)
+    check_paths(problem, found.gradients)
     state = state_of(problem, found)
     new = {**found.statistics, **_updated(problem, found, parameters_of(state))}
     changed = sorted(new)
@@ -76,6 +99,7 @@ def gradients(imported: Imported, options: TrainOptions) -> EntryGraph:
     problem = problem_of(imported, options)
     locations = dict(imported.locations)
     found = backward(problem, scalar(0, I64), locations)
+    check_paths(problem, found.gradients)
     slots = [problem.slots[slot] for slot in problem.trained]
     values = [
         convert_to(found.gradients[slot], kept.type.dtype) if slot in found.gradients else fill(0, kept.type)

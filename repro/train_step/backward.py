@@ -45,7 +45,7 @@ class _Operands:
 
 
 @dataclass(frozen=True)
-class _Pass:
+class Pass:
     """What one pass gives; gradients and statistics by slot."""
 
     total: Value
@@ -57,11 +57,11 @@ class _Pass:
         """What is added up over the passes."""
         return (self.total, *self.gradients.values())
 
-    def with_values(self, values: Sequence[Value]) -> _Pass:
+    def with_values(self, values: Sequence[Value]) -> Pass:
         """The same with other values: sums, then statistics."""
         slopes = values[1 : len(self.sums)]
         gradients = dict(zip(self.gradients, slopes, strict=True))
-        return _Pass(values[0], gradients, dict(zip(self.statistics, values[len(self.sums) :], strict=True)))
+        return Pass(values[0], gradients, dict(zip(self.statistics, values[len(self.sums) :], strict=True)))
 
 
 def backward(problem: Problem, step: Value, locations: Locations) -> Backward:
@@ -83,13 +83,13 @@ def backward(problem: Problem, step: Value, locations: Locations) -> Backward:
     return Backward(div(made.total, count), made.gradients, made.statistics)
 
 
-def _in_order(problem: Problem, operands: _Operands, locations: Locations) -> _Pass:
+def _in_order(problem: Problem, operands: _Operands, locations: Locations) -> Pass:
     """The microbatches of one shard, or of a batch without shards."""
     run = _one_pass if problem.options.accumulation == 1 else _accumulated
     return run(problem, operands, locations)
 
 
-def _one_pass(problem: Problem, operands: _Operands, locations: Locations) -> _Pass:
+def _one_pass(problem: Problem, operands: _Operands, locations: Locations) -> Pass:
     copied = copy_of(problem.forward, operands.inputs, operands.parameters, operands.moment, locations)
     x = convert_to(copied[0], problem.output.dtype)
     total = problem.loss.total(x, operands.labels, operands.weight)
@@ -103,7 +103,7 @@ def _one_pass(problem: Problem, operands: _Operands, locations: Locations) -> _P
     }
     names = {operands.parameters[slot]: problem.slots[slot].name for slot in problem.statistics}
     moved = next_statistics(Graph((), copied), names, locations)
-    return _Pass(total.value, gradients, {slot: moved[operands.parameters[slot]] for slot in problem.statistics})
+    return Pass(total.value, gradients, {slot: moved[operands.parameters[slot]] for slot in problem.statistics})
 
 
 def _locate(value: Value, locations: Locations) -> None:
@@ -149,11 +149,11 @@ def _inside(operands: _Operands, seen: Mapping[Value, Value], part: Value) -> _O
     )
 
 
-def _accumulated(problem: Problem, operands: _Operands, locations: Locations) -> _Pass:
+def _accumulated(problem: Problem, operands: _Operands, locations: Locations) -> Pass:
     """All microbatches in a loop: totals and gradients are carried, and so are running statistics."""
     count, shard = problem.options.accumulation, operands.moment.part
-    trial = _trial(problem)
-    kinds = (trial.total.type, *(value.type for value in trial.gradients.values()))
+    tried = trial(problem)
+    kinds = (tried.total.type, *(value.type for value in tried.gradients.values()))
     moving = tuple(operands.parameters[slot] for slot in problem.statistics)
     split, shared = _split_values(problem, operands), _shared_values(problem, operands, problem.statistics)
 
@@ -170,13 +170,13 @@ def _accumulated(problem: Problem, operands: _Operands, locations: Locations) ->
     carried = (*(fill(-0.0, kind) for kind in kinds), *moving)
     rows = [reshape(value, (count, value.shape[0] // count, *value.shape[1:])) for value in split]
     found = loop(count, carried, rows, shared, body)
-    return trial.with_values(found)
+    return tried.with_values(found)
 
 
 # ── shards ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sharded(problem: Problem, operands: _Operands, locations: Locations) -> _Pass:
+def _sharded(problem: Problem, operands: _Operands, locations: Locations) -> Pass:
     """All shards in a loop, and the tree over what they give; running statistics are the mean of the shards'."""
     shards = problem.options.shards
     split, shared = _split_values(problem, operands), _shared_values(problem, operands, ())
@@ -188,12 +188,12 @@ def _sharded(problem: Problem, operands: _Operands, locations: Locations) -> _Pa
         return (*made.sums, *moved)
 
     rows = [cut(value, problem.options.accumulation, shards) for value in split]
-    trial = _trial(problem)
+    tried = trial(problem)
     found = [tree_sum(stacked) for stacked in loop(shards, (), rows, shared, body)]
-    for place, slot in enumerate(problem.statistics, len(trial.sums)):
+    for place, slot in enumerate(problem.statistics, len(tried.sums)):
         mean = div(found[place], fill(shards, found[place].type))
         found[place] = convert_to(mean, problem.slots[slot].type.dtype)
-    return trial.with_values(found)
+    return tried.with_values(found)
 
 
 def _count(problem: Problem, labels: Value, weight: Value | None, locations: Locations) -> Value:
@@ -222,7 +222,7 @@ def _count(problem: Problem, labels: Value, weight: Value | None, locations: Loc
     return count
 
 
-def _trial(problem: Problem) -> _Pass:
+def trial(problem: Problem) -> Pass:
     """One microbatch by itself: says to which parameters a path leads, and of which types the sums are."""
     kinds = [port.type for port in problem.imported.inputs]
     kinds += [problem.labels, *(() if problem.weight is None else (problem.weight,))]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from repro.autodiff import obstacles
+from repro.autodiff import left_out, obstacles
+from repro.errors import ReproError
 from repro.ir.graph import Node, Value
 from repro.train_step.problem import NARROWEST_TRAINED, Problem, parameters_of
 from repro.train_step.statistics import normalizations
@@ -13,6 +14,20 @@ from repro.train_step.statistics import normalizations
 def lint(problem: Problem, reached: Collection[int]) -> tuple[str, ...]:
     """One line for each finding. `reached`: the slots of the trained parameters that a gradient reaches."""
     return (*_normalizations(problem), *_random(problem), *_unreached(problem, reached), *_untrainable(problem))
+
+
+def check_paths(problem: Problem, reached: Collection[int]) -> None:
+    """Raises ReproError for a gradient that would count some of the paths to its parameter, and not all."""
+    values = parameters_of(problem.slots)
+    for slot in sorted(reached):
+        found, name = left_out(problem.forward.results, values[slot]), problem.slots[slot].name
+        if found is not None:
+            raise ReproError(
+                f"the gradient of the parameter {name} would lack a part",
+                found=f"a path through {_where(problem, found.node)}: {found.reason}",
+                expected="a gradient on every path from the parameter to the loss, or on none",
+                next=f"do not train it: --frozen {name}; or give that Loop a condition and a count known at build",
+            )
 
 
 def _where(problem: Problem, node: Node) -> str:

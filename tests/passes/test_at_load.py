@@ -22,10 +22,10 @@ from repro.ir.expressions import Chain, load, reduce
 from repro.ir.graph import Graph, Value, argument, parameter
 from repro.ir.loops import BufferParameter, Kernel, Store
 from repro.ir.parse_program import parse_program
-from repro.ir.program import PARAMETER, PREPARED, TEMPORARY, Call, Commit, CountedLoop, Program, RowBlocks, walk
+from repro.ir.program import PARAMETER, PREPARED, TEMPORARY, Branch, Call, Commit, CountedLoop, Program, RowBlocks, walk
 from repro.ir.types import F32, Array, TensorType
 from repro.machines import AARCH64, CPUS, X86_64_V3, Machine
-from repro.ops import add, broadcast, loop, matmul, mul, reshape, slice_, transpose
+from repro.ops import add, branch, broadcast, compare, loop, matmul, mul, reshape, scalar, slice_, transpose
 from repro.ops.record import evaluate
 from repro.runtime.buffers import give_back
 from repro.targets import interpreter
@@ -278,6 +278,29 @@ def test_what_is_made_of_constants_alone_leaves_the_run() -> None:
     wanted = [result.tobytes() for result in evaluate(graph, inputs, parameters)]
     found = interpreter.run(program, flat(inputs), flat(parameters))
     assert [each.tobytes() for each in found[:2]] == wanted
+
+
+@pytest.mark.parametrize("machine", HERE, ids=lambda m: m.name)
+def test_a_condition_that_is_made_once_stays(machine: Machine) -> None:
+    """No call of the run reads it: the branch alone does."""
+    kind, x = taking(2, 3)
+    w = weights(0, 2, 3)
+    first = reshape(slice_(w, (0, 0), (1, 1)), ())
+    large = compare("gt", first, scalar(0.5, F32))
+    graph = Graph((kind,), branch(large, (x, w), lambda x, w: (mul(x, w),), lambda x, w: (add(x, w),)))
+    program = pipeline.run(graph).program
+    shaped = shaped_again(program)
+    (decided,) = (step.condition for step in shaped.steps if isinstance(step, Branch))
+    assert shaped.buffers[decided].role == PREPARED
+    made, (given,) = executable(shaped, machine), arrays((kind,), 1)
+    for value in (1.0, 0.25, 0.75):
+        parameter = np.full((2, 3), value, np.float32)
+        made.set_parameter(0, parameter)
+        for _ in range(2):
+            (found,) = made.run([given.reshape(-1)])
+            wanted = given * parameter if value > 0.5 else given + parameter
+            np.testing.assert_array_equal(found.reshape(2, 3), wanted)
+    made.close()
 
 
 @pytest.mark.parametrize("target", FAMILY.built, ids=lambda t: t.name)

@@ -12,11 +12,10 @@ from passes import pipeline
 from passes.earlier import earlier
 from passes.parts import parts
 from passes.row_blocks import Limits, row_blocks
-from passes.sequences import touched
 from repro.ir import index as ix
 from repro.ir.expressions import Axis, Expr, load
 from repro.ir.graph import Graph, Value, argument
-from repro.ir.program import Branch, Call, Program, RowBlocks, walk
+from repro.ir.program import Branch, Call, Program, RowBlocks, touched, walk
 from repro.ir.types import F32, TensorType
 from repro.machines import Machine
 from repro.ops import (

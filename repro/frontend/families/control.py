@@ -65,7 +65,7 @@ def if_(ctx: NodeContext, condition: Value) -> tuple[Item, ...]:
 
 
 def _branch(ctx: NodeContext, condition: Value, sides: dict[str, Body]) -> tuple[Item, ...]:
-    region, advice = Region([], ctx.scope, ctx.importer.folder.is_closed), _advice(ctx, (condition,))
+    region, advice = Region([], ctx.scope, ctx.importer.folder.is_closed), ctx.sources(condition).fixed
     results = [
         _tensors(ctx, ctx.importer.subgraph(ctx, body, (), region, label=f".{name}"), f"an output of {name}", advice)
         for name, body in sides.items()
@@ -80,13 +80,6 @@ def _branch(ctx: NodeContext, condition: Value, sides: dict[str, Body]) -> tuple
         )
     graphs = [Graph(tuple(region.types), tuple(side)) for side in results]
     return make("branch", condition, *region.captured, regions=graphs).results
-
-
-def _advice(ctx: NodeContext, values: Sequence[Value]) -> str | None:
-    """What to fix so that conditions and counts are known at build."""
-    sources = dict.fromkeys(name for value in values for name in ctx.importer.sources(ctx.scope, value))
-    words = "  ".join(f"--set {name}=VALUE" for name in sources)
-    return f"fix what decides it at build: {words}" if words else None
 
 
 # ── Loop ────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +126,7 @@ def loop_(ctx: NodeContext, trips: Value | None, start: Value | None, *carried: 
     except ReproError as refusal:
         if spec.trips is None and flag is not None:
             return _unrolled(spec, refusal)
-        refusal.next = refusal.next or _advice(ctx, spec.undecided)
+        refusal.next = refusal.next or ctx.sources(*spec.undecided).fixed
         raise
 
 
@@ -170,7 +163,7 @@ def _as_region(spec: _Loop) -> tuple[Value, ...]:
             "a Loop whose count is only known at run time has scan outputs",
             found=f"{len(results) - len(carried)} scan outputs, whose length would depend on data",
             expected="a trip count and a condition known at build, or no scan outputs",
-            next=_advice(ctx, spec.undecided),
+            next=ctx.sources(*spec.undecided, *(region.captured if known is None else ())).fixed,
         )
     return _while(spec, carried, region.captured, body, go)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repro.autodiff import cotangents, obstacles
+from repro.autodiff import cotangents, left_out, obstacles
 from repro.frontend.context import NodeContext
 from repro.frontend.registry import onnx_op
 from repro.frontend.scope import TRAINING_DOMAIN
@@ -42,6 +42,13 @@ def gradient(ctx: NodeContext, *inputs: Value) -> tuple[Value, ...]:
         if slope is None:
             why = _obstacle(target, variable)
             ctx.importer.warn(f"Gradient '{ctx.name}': no gradient of '{y}' comes back to '{name}'{why}")
+        elif (part := left_out((target,), variable)) is not None:
+            raise ctx.error(
+                f"the gradient of '{y}' by '{name}' would lack a part",
+                f"a path through {ctx.importer.locations.get(part.node, part.node.op)}: {part.reason}",
+                f"a gradient on every path from '{name}' to '{y}', or on none",
+                "give that Loop a condition and a count known at build",
+            )
         made.append(fill(0, variable.type) if slope is None else slope)
     return _replaced(ctx, dict(zip(variables, values, strict=True)), made)
 
