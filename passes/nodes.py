@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from functools import cached_property
 
 from passes.side_by_side import side_by_side
 from repro.ir import index as ix
@@ -116,12 +117,11 @@ def picks(user: Node, value: Value) -> bool:
 
 def picked(user: Node, value: Value, users: Users) -> bool:
     """Whether all that a user makes of a value is picked from: the few elements are computed there."""
-    if picks(user, value):
-        return True
-    if not (is_view(user) or continues(user, value)):
-        return False
-    behind = users.get(user.results[0], ())
-    return bool(behind) and all(picked(each, user.results[0], users) for each in behind)
+    return _picked(user, value, users.picked_behind)
+
+
+def _picked(user: Node, value: Value, behind: Container[Node]) -> bool:
+    return picks(user, value) or ((is_view(user) or continues(user, value)) and user in behind)
 
 
 class Users(dict[Value, tuple[Node, ...]]):
@@ -130,6 +130,18 @@ class Users(dict[Value, tuple[Node, ...]]):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.users)
         self.order = {node: place for place, node in enumerate(graph.nodes)}
+
+    @cached_property
+    def picked_behind(self) -> frozenset[Node]:
+        """Nodes of whose result all that its users make is picked from. Found from the last node to the first: what is
+        behind a node is known when it is asked."""
+        found = set[Node]()
+        for node in reversed(self.order):
+            value = node.results[0]
+            behind = self.get(value, ())
+            if behind and all(_picked(user, value, found) for user in behind):
+                found.add(node)
+        return frozenset(found)
 
     def position(self, node: Node) -> int:
         return self.order[node]

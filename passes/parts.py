@@ -74,6 +74,9 @@ class _Parts:
         copy = called(kernel, step)
         if self.program.buffers[copy.stores[0].buffer].role not in (TEMPORARY, OUTPUT):
             return None
+        sources = {expr.buffer for expr in topological(copy.roots) if isinstance(expr, Load)}
+        if any(self._filler(source, at) is None for source in sources):
+            return None
         made: dict[Place, Called] = {}
         for store, source in _cut(copy):
             place = self._filler(source.buffer, at)
@@ -125,12 +128,11 @@ def _cut(copy: Called) -> list[tuple[Store, Load]]:
     asked = {axis for each in loads if each.when is not None for axis in each.when.free}
     if len(asked) != 1 or (axis := asked.pop()).extent > LONGEST or axis not in copy.axes:
         return []
-    fresh = 1 + max(each.number for each in topological(copy.roots) if isinstance(each, Axis))
+    inside = ix.axis(1 + max(each.number for each in topological(copy.roots) if isinstance(each, Axis)), axis.extent)
+    roots = _at(copy.roots, axis, inside)
     found: list[tuple[Store, Load]] = []
-    for _, group in groupby(_runs(copy.roots, axis, ix.axis(fresh, axis.extent), 0), lambda run: run.buffers):
-        runs = list(group)
-        inside = ix.axis(fresh, sum(run.count for run in runs))
-        offset, value = _at(copy.roots, axis, ix.add(inside, ix.number(runs[0].first)))
+    groups = [list(group) for _, group in groupby(_runs(roots, inside, 0), lambda run: run.buffers)]
+    for offset, value in _apart(roots, inside, groups):
         loads = [expr for expr in topological([value]) if isinstance(expr, Load)]
         if len(loads) != 1 or loads[0].when is not None or _free_beside(value, loads[0]):
             return []
@@ -147,18 +149,35 @@ class _Run:
     buffers: frozenset[int]
 
 
-def _runs(roots: Sequence[Expr], axis: Axis, inside: Axis, first: int) -> Iterator[_Run]:
-    """Runs of indices of an axis, as many as `inside` has from the first on. They are halved until all of a run reads
-    the same buffer without a condition."""
-    made = _at(roots, axis, ix.add(inside, ix.number(first)))
-    loads = [expr for expr in topological(made) if isinstance(expr, Load)]
+def _runs(roots: Sequence[Expr], inside: Axis, first: int) -> Iterator[_Run]:
+    """Runs of the indices of an axis, which begin at `first`. They are halved until all of a run reads the same buffer
+    without a condition."""
+    loads = [expr for expr in topological(roots) if isinstance(expr, Load)]
     buffers = frozenset(each.buffer for each in loads)
     if inside.extent == 1 or (len(buffers) <= 1 and all(each.when is None for each in loads)):
         yield _Run(first, inside.extent, buffers)
         return
     half = inside.extent // 2
-    for start, count in ((first, half), (first + half, inside.extent - half)):
-        yield from _runs(roots, axis, ix.axis(inside.number, count), start)
+    for start, count in ((0, half), (half, inside.extent - half)):
+        yield from _runs(*_some(roots, inside, start, count), first + start)
+
+
+def _apart(roots: Sequence[Expr], inside: Axis, groups: Sequence[Sequence[_Run]]) -> Iterator[Sequence[Expr]]:
+    """The expressions at the indices of each group of runs, of those at the indices of all groups."""
+    if len(groups) == 1:
+        yield roots
+        return
+    half, start = len(groups) // 2, 0
+    for part in (groups[:half], groups[half:]):
+        count = sum(run.count for group in part for run in group)
+        yield from _apart(*_some(roots, inside, start, count), part)
+        start += count
+
+
+def _some(roots: Sequence[Expr], inside: Axis, start: int, count: int) -> tuple[list[Expr], Axis]:
+    """The expressions at some of an axis' indices, as fewer than they were, and the axis of these."""
+    part = ix.axis(inside.number, count)
+    return _at(roots, inside, ix.add(part, ix.number(start))), part
 
 
 def _at(roots: Sequence[Expr], axis: Axis, index: Expr) -> list[Expr]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from repro.ir.expressions import FALSE, TRUE, Affine, Apply, Axis, Const, Expr, IndexOp, Scalar, apply, const
 from repro.ir.types import I64
@@ -35,12 +36,20 @@ def _parts(index: Expr) -> tuple[int, list[tuple[Expr, int]]]:
     return 0, [(index, 1)]
 
 
-def _key(atom: Expr) -> tuple[object, ...]:
+_Key = tuple[object, ...]
+_keys: WeakKeyDictionary[Expr, _Key] = WeakKeyDictionary()
+"""Each is made once: written out, an index that loads an index that loads one would double with each."""
+
+
+def _key(atom: Expr) -> _Key:
     """A total order on atoms that depends on their structure alone."""
-    kind = type(atom).__name__
-    if isinstance(atom, Axis | Scalar):
-        return (kind, *atom.fields)
-    return ("~" + kind, str(atom.fields), *(_key(child) for child in atom.children))
+    found = _keys.get(atom)
+    if found is None:
+        kind = type(atom).__name__
+        leaf = isinstance(atom, Axis | Scalar)
+        found = (kind, *atom.fields) if leaf else ("~" + kind, str(atom.fields), *map(_key, atom.children))
+        _keys[atom] = found
+    return found
 
 
 def _build(constant: int, terms: Sequence[tuple[Expr, int]]) -> Expr:

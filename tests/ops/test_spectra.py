@@ -78,6 +78,11 @@ def test_short_times(step: int, windowed: bool, onesided: int) -> None:
     close(run("STFT", x, fixed, onesided=onesided), parts(expected))
 
 
+def test_a_real_signal_may_come_without_a_last_axis() -> None:
+    x, fixed = drawn(2, 40, 1), {"step": np.array(3), "window": np.ones(8, np.float32)}
+    assert run("STFT", x[..., 0], fixed).tobytes() == run("STFT", x, fixed).tobytes()
+
+
 @pytest.mark.parametrize("onesided", [0, 1])
 def test_compiled(onesided: int) -> None:
     window = RANDOM.uniform(0.1, 1, 8).astype(np.float32)
@@ -111,3 +116,6 @@ def test_what_does_not_fit_is_refused() -> None:
         run("DFT", drawn(2, 4, 1), {"n": np.array(0)})
     with pytest.raises(ReproError, match="signal does not fit"):
         run("STFT", drawn(2, 4, 1), {"step": np.array(1), "window": np.ones(5, np.float32)})
+    for shape in ((4,), (2, 4, 3), (2, 4, 1, 1)):
+        with pytest.raises(ReproError, match="signal does not fit"):
+            run("STFT", drawn(*shape), {"step": np.array(1), "window": np.ones(2, np.float32)})

@@ -221,7 +221,7 @@ def test_runs_of_indices_are_found_without_asking_for_each(extent: int, monkeypa
 
     def found(roots: Sequence[Expr]) -> list[frozenset[int]]:
         """The buffers of each index, from runs that follow each other."""
-        runs = [*pass_under_test._runs(roots, i, ix.axis(1, extent), 0)]
+        runs = [*pass_under_test._runs(at(roots, i, ix.axis(1, extent)), ix.axis(1, extent), 0)]
         assert [run.first for run in runs] == [sum(run.count for run in runs[:n]) for n in range(len(runs))]
         return [run.buffers for run in runs for _ in range(run.count)]
 

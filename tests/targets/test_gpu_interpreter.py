@@ -314,6 +314,9 @@ def test_a_register_that_one_way_leaves_unwritten_is_found() -> None:
         "mov.b32 %r8, {%rs9, 7}; mov.b32 {_, %rs1}, %r8; cvt.u32.u16 %r6, %rs1;",
         "mov.b64 %rd1, {%r9, %r50}; mov.b64 {_, %r6}, %rd1;",
         "bfi.b64 %rd1, %rd50, %rd9, 0, 32; mov.b64 {%r6, _}, %rd1;",
+        "mov.b32 %r8, {%rs9, 7}; shr.u32 %r6, %r8, 16;",
+        "mov.b32 %r8, {7, %rs9}; shl.b32 %r7, %r8, 16; add.s32 %r6, %r7, %r50;",
+        "mov.b64 %rd1, {%r9, %r50}; shr.u64 %rd2, %rd1, 64; cvt.u32.u64 %r6, %rd2;",
     ],
 )
 def test_bytes_that_nobody_wrote_may_stand_beside_others(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +339,10 @@ def test_bytes_that_nobody_wrote_may_stand_beside_others(text: str, monkeypatch:
         ("%r6", "bfi.b32 %r6, %r50, %r9, 8, 16;"),
         ("%r9", "bfi.b32 %r6, %r50, %r9, 4, 28;"),
         ("%r9", "bfi.b32 %r6, %r50, %r9, 0, %r51;"),
+        ("%r6", "mov.b32 %r8, {%rs9, 7}; shr.u32 %r6, %r8, 8;"),
+        ("%r8", "mov.b32 %r8, {%rs9, 7}; shr.u32 %r6, %r8, 12;"),
+        ("%r8", "mov.b32 %r8, {7, %rs9}; shr.s32 %r6, %r8, 16;"),
+        ("%r6", "mov.b32 %r8, {%rs9, 7}; shl.b32 %r6, %r8, 16;"),
         ("%rs1", "mov.b32 {%rs1, _}, %r9; cvt.u32.u16 %r6, %rs1;"),
         ("%rd1", "mov.b64 %rd1, {%r9, %r50}; cvt.u32.u64 %r6, %rd1;"),
         ("%p9", "mov.b32 %r6, 0; @%p9 mov.b32 %r6, 1;"),

@@ -114,14 +114,21 @@ def _times(used: int, length: int) -> Array:
 
 @onnx_op("STFT", since=17)
 def stft(ctx: NodeContext, x: Value, _: Value, window: Value | None = None, __: Value | None = None) -> Value:
-    """Frames times the window, each product rounded, then DFT."""
+    """Frames times the window, each product rounded, then DFT. A real signal may be [batch, length], as PyTorch's
+    exporter writes it and ONNX Runtime takes it."""
+    if x.rank == 2:
+        x = reshape(x, (*x.shape, 1))
+    if x.rank != 3:
+        raise ctx.error("the signal does not fit", str(x.type), "[batch, length] or [batch, length, 1 (2 if complex)]")
     step = ctx.static_int(1)
     size = ctx.static_int(3) if ctx.given(3) else window.shape[0] if window is not None and window.rank else x.shape[1]
     onesided = ctx.attr_bool("onesided", True)
-    fits = x.rank == 3 and x.shape[2] in (1, 2) and 0 < size <= x.shape[1] and step > 0
+    fits = x.shape[2] in (1, 2) and 0 < size <= x.shape[1] and step > 0
     if not fits or (window is not None and window.shape != (size,)) or (onesided and x.shape[2] == 2):
         found = f"{x.type}, step {step}, frames of {size}" + ("" if window is None else f", window {window.type}")
-        raise ctx.error("the signal does not fit", found, "[batch, length, 1 (2 if complex)], a window of one frame")
+        raise ctx.error(
+            "the signal does not fit", found, "[batch, length, 1 (2 if complex)], a window as long as a frame"
+        )
     frames = (x.shape[1] - size) // step + 1
     check_count(ctx, frames * size)
     ctx.check_size((x.shape[0], frames, size, x.shape[2]), x.dtype)

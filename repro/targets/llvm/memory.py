@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from passes.vectors import MOST_APART
 from repro.ir import index as ix
-from repro.ir.expressions import Axis, Expr, Load
+from repro.ir.expressions import Axis, Expr, Load, topological
 from repro.ir.loops import Kernel
 from repro.ir.types import BOOL, F32, F64, I64, DType
 from repro.machines import Machine
@@ -127,6 +127,8 @@ class Memory(ABC):
                 return [self._every(step, expr, start, lanes.width, mask)]
             return [self._gathered(expr, Scope(scope, {}), lanes, mask)]
 
+        for index in _at_loaded_places(expr.offset):  # once, not on both sides, where both would double again
+            self.value(index, scope)
         every = scalars.all_lanes(self.f, mask)
         return self.f.either(every, lambda: [together(Scope(scope, {}))], gathered)[0]
 
@@ -371,3 +373,14 @@ class Memory(ABC):
 def _short(dtype: DType) -> str:
     """The element's name in an overloaded intrinsic."""
     return {"float": "f32", "double": "f64"}.get(memory(dtype), memory(dtype))
+
+
+def _at_loaded_places(offset: Expr) -> list[Load]:
+    """The indices in an offset that are loaded at an index that is loaded itself, the innermost first."""
+    found, holding = list[Load](), set[Expr]()
+    for expr in topological([offset]):
+        if isinstance(expr, Load) and expr.offset in holding:
+            found.append(expr)
+        if isinstance(expr, Load) or any(child in holding for child in expr.children):
+            holding.add(expr)
+    return found

@@ -73,6 +73,12 @@ def _moved(instruction: Instruction, state: dict[Register, Bytes]) -> Bytes | No
         case ("mov", *_), [Register() | Vector() as value]:
             whole = target if isinstance(target, Register) else value
             return _bytes(value, _size(whole) if isinstance(whole, Register) else 0, state)
+        case ("shr", "u16" | "u32" | "u64"), [value, Immediate(bits)] if not bits % 8:
+            size = int(words[1][1:]) // 8
+            return [*_bytes(value, size, state)[bits // 8 :], *[False] * min(bits // 8, size)]
+        case ("shl", "b16" | "b32" | "b64"), [value, Immediate(bits)] if not bits % 8:
+            size = int(words[1][1:]) // 8
+            return [*[False] * min(bits // 8, size), *_bytes(value, size, state)][:size]
         case ("prmt", "b32"), [low, high, Immediate(chosen)]:
             every = _bytes(low, 4, state) + _bytes(high, 4, state)
             return [every[chosen >> 4 * place & 7] for place in range(4)]
