@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from repro.errors import InternalError
 from repro.ir.graph import Graph, Node, Value, argument, first_visits
@@ -138,41 +139,83 @@ def obstacles(results: Sequence[Value], value: Value) -> tuple[Obstacle, ...]:
     return tuple(Obstacle(node, found[node]) for node in sorted(found, key=order.__getitem__))
 
 
-def left_out(results: Sequence[Value], value: Value) -> Obstacle | None:
-    """The first node of unknown gradient on a path of floats from a value to the results: the cotangent of that value
+Marks = dict[Value, Obstacle | None]
+"""Values from which floats lead to results, each with a node of unknown gradient on one of these paths, if any is."""
+
+
+def left_out(results: Sequence[Value], wrt: Sequence[Value]) -> tuple[Obstacle | None, ...]:
+    """For each value of `wrt`, a node of unknown gradient on a path of floats from it to the results: its cotangent
     would count the other paths alone."""
     graph = Graph((), tuple(results))
-    return next(_unknown(graph, {value}), None)
+    if not _holds_unknown(graph):
+        return (None,) * len(wrt)
+    marks = _marks(graph, dict.fromkeys(results))
+    return tuple(marks.get(value) for value in wrt)
 
 
-def _unknown(graph: Graph, sources: set[Value]) -> Iterator[Obstacle]:
-    """Nodes of unknown gradient between sources and results; of a region, between any of its floats."""
-    passing = [node for node in graph.nodes if _passes(record(node).gradient)]
-    reached, wanted = set(sources), set(graph.results)
-    for node in passing:
-        if any(operand in reached for operand in node.operands):
-            reached.update(value for value in node.results if value.dtype.is_float)
-    for node in reversed(passing):
-        if any(value in wanted for value in node.results):
-            wanted.update(node.operands)
-    for node in passing:
-        if wanted.isdisjoint(reached.intersection(node.results)):
-            continue
+def _holds_unknown(graph: Graph) -> bool:
+    return any(_is_unknown(node) or any(map(_holds_unknown, node.regions)) for node in graph.nodes)
+
+
+def _is_unknown(node: Node) -> bool:
+    rule = record(node).gradient
+    return isinstance(rule, NotDifferentiable) and rule.unknown
+
+
+def _marks(graph: Graph, marks: Marks) -> Marks:
+    """Those of all values of a graph, from those of its results."""
+    marks = {value: found for value, found in marks.items() if value.dtype.is_float}
+    for node in reversed(graph.nodes):
+        behind = [marks[value] for value in node.results if value in marks]
         rule = record(node).gradient
-        if isinstance(rule, NotDifferentiable):
-            yield Obstacle(node, rule.reason)
-        elif isinstance(rule, RegionGradient):
-            for region in node.regions:
-                given = (argument(index, kind) for index, kind in enumerate(region.arguments))
-                yield from (
-                    Obstacle(node, f"{inner.node.op} in it: {inner.reason}")
-                    for inner in _unknown(region, {each for each in given if each.dtype.is_float})
-                )
+        if not behind or (isinstance(rule, NotDifferentiable) and not rule.unknown):
+            continue
+        if node.regions and (isinstance(rule, RegionGradient) or _is_unknown(node)):
+            _merge(marks, _marks_of_regions(node, marks))
+        else:
+            found = next(filter(None, behind), None)
+            _merge(marks, ((operand, found) for operand in node.operands))
+    return marks
 
 
-def _passes(rule: object) -> bool:
-    """Whether what a node gives depends on its operands smoothly somewhere."""
-    return not isinstance(rule, NotDifferentiable) or rule.unknown
+def _merge(marks: Marks, more: Iterable[tuple[Value, Obstacle | None]]) -> None:
+    for value, found in more:
+        if value.dtype.is_float:
+            marks[value] = marks.get(value) or found
+
+
+def _marks_of_regions(node: Node, marks: Marks) -> Iterator[tuple[Value, Obstacle | None]]:
+    """Of a node's operands. What an iteration gives of its state is what the next one reads; a counter, or a condition,
+    stands beside the operands."""
+    carried = int(node["carried"]) if node.op in ("loop", "while") else 0
+    lost = Obstacle(node, cast(NotDifferentiable, record(node).gradient).reason) if _is_unknown(node) else None
+    for region in node.regions:
+        arguments = [argument(index, kind) for index, kind in enumerate(region.arguments)]
+        ahead = len(arguments) - len(node.operands)
+        given: Marks = {}
+        _merge(
+            given,
+            (
+                (inner, marks[outer])
+                for inner, outer in zip(region.results, node.results, strict=True)
+                if outer in marks
+            ),
+        )
+        while True:
+            inside, before = _marks(region, given), dict(given)
+            _merge(
+                given,
+                (
+                    (region.results[at], inside[arguments[at + 1]])
+                    for at in range(carried)
+                    if arguments[at + 1] in inside
+                ),
+            )
+            if given == before:
+                break
+        for place, outer in enumerate(node.operands):
+            if place + ahead >= 0 and arguments[place + ahead] in inside:
+                yield outer, lost or inside[arguments[place + ahead]]
 
 
 def _refusal(node: Node, slots: Sequence[int]) -> str:

@@ -122,7 +122,8 @@ class NodeContext:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def static(self, index: int) -> Array:
-        """The array of an input that must be known at build (NumPy's own types). Parameters count as known."""
+        """The array of an input that must be known at build (NumPy's own types). Parameters count as known, but those
+        that training changes."""
         item = self.inputs[index] if index < len(self.inputs) else None
         if not isinstance(item, Value):
             raise self.error(f"input {index} is missing", expected="a tensor")

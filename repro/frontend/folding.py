@@ -6,7 +6,9 @@ What the reference computes is the contract, so folding floats is as safe as fol
 
 from __future__ import annotations
 
+import glob
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -83,7 +85,8 @@ class Folder:
         return found
 
     def static(self, value: Value, spend: bool = True) -> Array | None:
-        """The storage array of a value that depends on constants and parameters' initial values only.
+        """The storage array of a value that depends on constants and parameters' initial values only, those that change
+        left out.
 
         None where it depends on anything else, or costs more than the limit. What does not `spend` depends on the value
         alone, and not on what was folded before: for what decides about bits.
@@ -170,9 +173,16 @@ class Sources:
     def fixed(self) -> str | None:
         """What to do so that the build knows them, if there is anything."""
         given = "  ".join(f"--set {name}=VALUE" for name in self.inputs)
-        kept = "  ".join(f"--frozen {name}" for name in self.changing)
-        told = [f"fix what decides it at build: {given}" if given else "", f"do not train it: {kept}" if kept else ""]
+        told = [
+            f"fix what decides it at build: {given}" if given else "",
+            f"do not train it: {frozen(self.changing)}" if self.changing else "",
+        ]
         return "; ".join(filter(None, told)) or None
+
+
+def frozen(names: Iterable[str]) -> str:
+    """The options that keep parameters as they are: patterns of these names alone, as a shell takes them."""
+    return "  ".join(f"--frozen {shlex.quote(glob.escape(name))}" for name in names)
 
 
 def dependencies(values: Iterable[Value]) -> list[Node]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from repro.errors import ReproError
 from repro.frontend.imported import EntryGraph, Imported, ParameterSlot, Port
 from repro.ir.graph import Graph, Locations, Value, parameter
 from repro.ir.types import F64, I64, TensorType, to_storage
@@ -60,13 +61,22 @@ def read_for_training(read: Callable[[frozenset[str]], Imported], options: Train
 
 
 def _changed(imported: Imported, options: TrainOptions) -> frozenset[str]:
-    """Names of the parameters that a step changes though their initial values decided about the graph."""
-    problem, decided = problem_of(imported, options), frozenset(imported.notes.decided)
-    slots = {slot: problem.slots[slot].name for slot in (*problem.trained, *problem.statistics)}
+    """Names of the parameters that the optimizer changes though their initial values decided about the graph."""
+    if not imported.notes.decided:
+        return frozenset()
+    problem, decided = problem_of(imported, options, chosen=False), frozenset(imported.notes.decided)
+    for slot in problem.statistics:
+        if problem.slots[slot].name in decided:
+            raise ReproError(
+                "a running statistic decides about the model's graph",
+                found=f"'{problem.slots[slot].name}', which training changes",
+                expected="branches, shapes and counts that depend on what training leaves as it is",
+                next="export the model without what depends on it",
+            )
+    slots = {slot: problem.slots[slot].name for slot in problem.trained}
     if decided.isdisjoint(slots.values()):
         return frozenset()
-    found = trial(problem)
-    return decided.intersection(slots[slot] for slot in (*found.gradients, *found.statistics))
+    return decided.intersection(slots[slot] for slot in trial(problem).gradients)
 
 
 def train_step(imported: Imported, options: TrainOptions) -> TrainStep:

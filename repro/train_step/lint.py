@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import chain
 
 from repro.autodiff import left_out, obstacles
 from repro.errors import ReproError
+from repro.frontend.folding import frozen
 from repro.ir.graph import Node, Value
 from repro.train_step.problem import NARROWEST_TRAINED, Problem, parameters_of
 from repro.train_step.statistics import normalizations
@@ -18,15 +20,16 @@ def lint(problem: Problem, reached: Collection[int]) -> tuple[str, ...]:
 
 def check_paths(problem: Problem, reached: Collection[int]) -> None:
     """Raises ReproError for a gradient that would count some of the paths to its parameter, and not all."""
-    values = parameters_of(problem.slots)
-    for slot in sorted(reached):
-        found, name = left_out(problem.forward.results, values[slot]), problem.slots[slot].name
+    slots, values = sorted(reached), parameters_of(problem.slots)
+    lost = left_out(problem.forward.results, [values[slot] for slot in slots])
+    for slot, found in zip(slots, lost, strict=True):
         if found is not None:
+            name = problem.slots[slot].name
             raise ReproError(
                 f"the gradient of the parameter {name} would lack a part",
                 found=f"a path through {_where(problem, found.node)}: {found.reason}",
                 expected="a gradient on every path from the parameter to the loss, or on none",
-                next=f"do not train it: --frozen {name}; or give that Loop a condition and a count known at build",
+                next=f"do not train it: {frozen([name])}; or give that Loop a condition and a count known at build",
             )
 
 
@@ -35,7 +38,8 @@ def _where(problem: Problem, node: Node) -> str:
 
 
 def _normalizations(problem: Problem) -> Iterator[str]:
-    for node in normalizations(problem.forward, training=False):
+    given = (normalizations(problem.forward, training=False, inside=inside) for inside in (False, True))
+    for node in chain(*given):
         yield (
             f"{_where(problem, node)} normalizes by its running statistics, which training will not change "
             "(export the model in training mode)"
@@ -46,6 +50,8 @@ def _normalizations(problem: Problem) -> Iterator[str]:
                 f"{_where(problem, node)} does not name its running statistics as outputs: "
                 "they keep their initial values"
             )
+    for node in normalizations(problem.forward, training=True, inside=True):
+        yield f"{_where(problem, node)} stands in a branch or a loop: its running statistics keep their initial values"
 
 
 def _random(problem: Problem) -> Iterator[str]:

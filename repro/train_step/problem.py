@@ -118,8 +118,9 @@ def parameters_of(slots: Sequence[ParameterSlot]) -> tuple[Value, ...]:
     return tuple(parameter(index, slot.type) for index, slot in enumerate(slots))
 
 
-def problem_of(imported: Imported, options: TrainOptions) -> Problem:
-    """Raises ReproError where model, loss and options do not fit."""
+def problem_of(imported: Imported, options: TrainOptions, chosen: bool = True) -> Problem:
+    """Raises ReproError where model, loss and options do not fit; of which parameters are trained, if they are `chosen`
+    for good."""
     forward = Graph(imported.graph.arguments, (imported.graph.results[_loss_output(imported, options)],))
     kind = forward.types[0]
     if not kind.dtype.is_float or kind.dtype.bits < NARROWEST_TRAINED:
@@ -138,6 +139,8 @@ def problem_of(imported: Imported, options: TrainOptions) -> Problem:
         statistics=tuple(index for index, value in enumerate(names) if value in moving),
         trained=_trained(imported, options, buffers),
     )
+    if chosen:
+        _check_chosen(made)
     _check_names(imported, made)
     for port in made.inputs:
         check_tensor_size(port.type.shape, port.type.dtype.bytes, node=port.name)
@@ -161,11 +164,7 @@ def _loss_output(imported: Imported, options: TrainOptions) -> int:
 
 
 def _trained(imported: Imported, options: TrainOptions, buffers: Collection[int]) -> tuple[int, ...]:
-    names = [slot.name for slot in imported.parameters]
-    for pattern in (*options.frozen, *options.trainable):
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ReproError("a pattern fits no parameter", found=f"'{pattern}'", expected=f"one of {', '.join(names)}")
-    chosen = tuple(
+    return tuple(
         index
         for index, slot in enumerate(imported.parameters)
         if index not in buffers
@@ -174,9 +173,15 @@ def _trained(imported: Imported, options: TrainOptions, buffers: Collection[int]
         and (slot.trainable or _fits(slot.name, options.trainable))
         and not _fits(slot.name, options.frozen)
     )
-    if not chosen:
+
+
+def _check_chosen(problem: Problem) -> None:
+    names = [slot.name for slot in problem.slots]
+    for pattern in (*problem.options.frozen, *problem.options.trainable):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ReproError("a pattern fits no parameter", found=f"'{pattern}'", expected=f"one of {', '.join(names)}")
+    if not problem.trained:
         raise ReproError("nothing is left to train", found=f"parameters {', '.join(names) or 'none'}")
-    return chosen
 
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:

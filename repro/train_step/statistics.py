@@ -12,13 +12,22 @@ _RESULTS = {3: 1, 4: 2}
 """Of a BatchNormalization in training: operand -> the result that is its next value (mean, variance)."""
 
 
-def normalizations(graph: Graph, training: bool) -> tuple[Node, ...]:
-    """The BatchNormalizations of a graph itself (none inside loops and branches), in the graph's order."""
+def normalizations(graph: Graph, training: bool, inside: bool = False) -> tuple[Node, ...]:
+    """The BatchNormalizations of a graph itself, or those `inside` its loops and branches, in the graph's order."""
+    if inside:
+        regions = [region for node in graph.nodes for region in _bodies(node)]
+        return tuple(
+            node for region in regions for deep in (False, True) for node in normalizations(region, training, deep)
+        )
     return tuple(
         node
         for node in graph.nodes
         if node.op == "composite" and node["name"] == "BatchNormalization" and bool(node["training"]) == training
     )
+
+
+def _bodies(node: Node) -> tuple[Graph, ...]:
+    return () if node.op == "composite" else node.regions
 
 
 def next_statistics(graph: Graph, names: Mapping[Value, str], locations: Locations) -> dict[Value, Value]:
@@ -49,7 +58,13 @@ def next_statistics(graph: Graph, names: Mapping[Value, str], locations: Locatio
 def statistics(graph: Graph) -> set[Value]:
     """Means and variances that normalizations are given: no weights, whatever mode the nodes are in."""
     nodes = (*normalizations(graph, training=True), *normalizations(graph, training=False))
-    return {_source(node.operands[operand]) for node in nodes for operand in _RESULTS}
+    found = {_source(node.operands[operand]) for node in nodes for operand in _RESULTS}
+    for node in graph.nodes:
+        for region in _bodies(node):
+            ahead = len(region.arguments) - len(node.operands)  # a counter, or a condition less
+            inner = (value.node["index"] - ahead for value in statistics(region) if value.node.op == "argument")
+            found.update(_source(node.operands[place]) for place in inner if place >= 0)
+    return found
 
 
 def _source(value: Value) -> Value:

@@ -139,4 +139,4 @@ def test_running_sums_are_sequential() -> None:
 def test_an_axis_that_is_not_known_at_build() -> None:
     with pytest.raises(ReproError, match="must be known at build") as error:
         run_node("CumSum", {"x": X, "axis": np.array(0, np.int64)}, ["y"], 14)
-    assert error.value.next == "fix the value at build: --set axis=VALUE"
+    assert error.value.next == "fix what decides it at build: --set axis=VALUE"

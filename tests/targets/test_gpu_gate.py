@@ -37,6 +37,7 @@ from tests.targets.test_gpu_code import SMALL, norm, patches_gradient, sums, til
         ("@%p1 atom.global.max.u32 %r1, [%rd1], %r2;", "atomic"),
         ("red.shared.or.b32 [%rd1], %r2;", "atomic"),
         ("add.f32x2 %rd1, %rd2, %rd3;", "without a rounding"),
+        ("fma.rn.f32x2 %rd1, %rd2, %rd3, %rd4;", "two numbers"),
         ("mul.bf16x2 %r1, %r2, %r3;", "without a rounding"),
         ("add.rz.f32x2 %rd1, %rd2, %rd3;", "directed"),
         ("fma.rn.f32 %r1, %r2, %r3, %r4;", "and the kernel none"),
@@ -76,6 +77,7 @@ LLVM = """
         ({"fma": 0, "mul": 4, "sqrt": 1}, "0 fma of f32 in PTX, and 4 in LLVM code"),
         ({"fma": 5, "mul": 3, "sqrt": 1}, "5 fma of f32 in PTX, and 4 in LLVM code"),
         ({"fma": 3, "mul": 5, "add": 1, "sqrt": 1}, "rounds 10 times to f32 in PTX, and 9 in LLVM code"),
+        ({"fma": 1, "mul": 5, "add": 1, "sqrt": 1}, "5 mul of f32 in PTX, and fewer in LLVM code"),
         ({"fma": 4, "mul": 4, "sub": 1, "div": 1}, "rounds 10 times to f32 in PTX, and 9 in LLVM code"),
     ],
 )

@@ -123,6 +123,7 @@ def test_what_no_loss_depends_on_may_decide() -> None:
 # ── paths ───────────────────────────────────────────────────────────────────────────────────────────
 
 WHILE = """
+    w1 = ReduceMax <keepdims: int = 0> (w)
     on = Constant <value = bool {{1}}> ()
     h = Mul (x, {start})
     l = Loop (, on, h) <body = b (int64 i, bool go, float[2, 3] s) => (bool more, float[2, 3] t) {{
@@ -146,6 +147,26 @@ INNER = """
 """
 
 
+BESIDE = INNER.replace("going, r)", "going, x)").replace("t = Add (s, w)", "t = Add (s, two)")
+"""The while goes over the input alone."""
+EITHER = """
+    s = ReduceSum <keepdims: int = 0> (x)
+    c = Greater (s, two)
+    on = Constant <value = bool {1}> ()
+    r = If (c) <
+        then_branch: graph = t () => (float[2, 3] q) {
+            q = Loop (, on, x) <body = b (int64 i, bool go, float[2, 3] a) => (bool more, float[2, 3] d) {
+                d = Add (a, two)
+                m = ReduceMax <keepdims: int = 0> (d)
+                more = Less (m, two)
+            }>
+        },
+        else_branch: graph = e () => (float[2, 3] e) { e = Sub (x, w) }
+    >
+    y = Add (r, w)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "lacks"),
     [
@@ -155,8 +176,21 @@ INNER = """
         (WHILE.format(start="v", step="two") + "y = Add (l, w)", False),
         (WHILE.format(start="w", step="v") + "y = Identity (l)", False),
         (WHILE.format(start="w", step="two") + "g = Greater (l, two) c = Cast <to = 1> (g) y = Mul (c, w)", False),
+        (WHILE.format(start="v", step="two").replace("Less (m, two)", "Less (m, w1)") + "y = Mul (l, w)", False),
+        (BESIDE, False),
+        (EITHER, False),
     ],
-    ids=["through its state", "read in its body", "inside a counted loop", "of another", "the only path", "compared"],
+    ids=[
+        "through its state",
+        "read in its body",
+        "inside a counted loop",
+        "of another",
+        "the only path",
+        "compared",
+        "only ends it",
+        "beside it in a counted loop",
+        "in the other branch",
+    ],
 )
 def test_a_gradient_that_would_lack_a_part_is_refused(text: str, lacks: bool) -> None:
     options = TrainOptions(MeanSquaredError())
@@ -167,3 +201,25 @@ def test_a_gradient_that_would_lack_a_part_is_refused(text: str, lacks: bool) ->
         assert "counted only as the loop runs" in str(error.value.found) and "--frozen w" in str(error.value.next)
     else:
         train_step(imported, options)
+
+
+def test_patterns_name_parameters_of_the_branch_that_was_not_taken() -> None:
+    """They are looked for in the model that is built, not in what initial values made of it."""
+    proto = parsed(BRANCHES.replace("Sub (x, w)", "Sub (x, v)") + "y = Identity (r)")
+    options = TrainOptions(MeanSquaredError(), frozen=("v",))
+    assert {slot.name for slot in train_step(read(proto, frozen=("v",)), options).state if slot.trainable} == {"w"}
+
+
+def test_normalizations_inside_a_branch_keep_their_statistics() -> None:
+    text = BRANCHES.replace("e = Sub (x, w)", "e = BatchNormalization <training_mode: int = {mode}> (x, w, v, m0, v0)")
+    ones = "float[3] m0 = {0, 0, 0}, float[3] v0 = {1, 1, 1}, float[3] w"
+    for mode, said in (
+        (0, "normalizes by its running statistics"),
+        (1, "running statistics keep their initial values"),
+    ):
+        body = text.replace("{mode}", str(mode)) + "y = Add (r, w)"
+        head = W.replace("float[3] w", ones, 1)
+        proto = onnx.parser.parse_model(f"{HEAD}g (float[2, 3] x) => (float[2, 3] y) {head}\n{{{body}}}")
+        step = train_step(read(proto), TrainOptions(MeanSquaredError()))
+        assert {step.state[slot].name for slot, _ in step.updates} == {"w", "v", "step"}
+        assert any(said in warning for warning in step.warnings), step.warnings

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from repro.errors import ReproError
 from repro.frontend.context import NodeContext
+from repro.frontend.folding import dependencies
 from repro.frontend.registry import onnx_op
 from repro.frontend.scope import Body, Item, Items, Region, check_sequence, nested_iteration
 from repro.ir.graph import Graph, Value, argument, substitute
@@ -163,9 +164,21 @@ def _as_region(spec: _Loop) -> tuple[Value, ...]:
             "a Loop whose count is only known at run time has scan outputs",
             found=f"{len(results) - len(carried)} scan outputs, whose length would depend on data",
             expected="a trip count and a condition known at build, or no scan outputs",
-            next=ctx.sources(*spec.undecided, *(region.captured if known is None else ())).fixed,
+            next=ctx.sources(*spec.undecided, *_deciders(go, results, carried, region.captured)).fixed,
         )
     return _while(spec, carried, region.captured, body, go)
+
+
+def _deciders(go: Value, results: Sequence[Value], carried: Sequence[Value], captured: Sequence[Value]) -> list[Value]:
+    """What a loop is given that decides, in any iteration, whether another follows."""
+    given, waiting, found = [*carried, *captured], [go], dict[int, Value]()
+    while waiting:
+        for node in dependencies([waiting.pop()]):
+            place = node["index"] - 1 if node.op == "argument" else -1  # behind the counter
+            if 0 <= place < len(given) and place not in found:
+                found[place] = given[place]
+                waiting += results[place : place + 1] if place < len(carried) else []
+    return list(found.values())
 
 
 def _while(

@@ -37,12 +37,13 @@ def gradient(ctx: NodeContext, *inputs: Value) -> tuple[Value, ...]:
         found = str(target.type) if isinstance(target, Value) else "no tensor"
         raise ctx.error(f"y ('{y}') cannot be differentiated", found, "a tensor of floats")
     slopes = cotangents([(target, fill(1, target.type))], variables)
+    lost = left_out((target,), variables)
     made: list[Value] = []
-    for name, variable, slope in zip(xs, variables, slopes, strict=True):
+    for name, variable, slope, part in zip(xs, variables, slopes, lost, strict=True):
         if slope is None:
             why = _obstacle(target, variable)
             ctx.importer.warn(f"Gradient '{ctx.name}': no gradient of '{y}' comes back to '{name}'{why}")
-        elif (part := left_out((target,), variable)) is not None:
+        elif part is not None:
             raise ctx.error(
                 f"the gradient of '{y}' by '{name}' would lack a part",
                 f"a path through {ctx.importer.locations.get(part.node, part.node.op)}: {part.reason}",

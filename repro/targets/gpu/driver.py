@@ -21,7 +21,7 @@ LIBRARIES = ("libcuda.so.1", "libcuda.so")
 OLDEST = (8, 0)
 """The compute capability that our PTX is for; it runs on this and every later one."""
 PTX_SINCE = (12, 0)
-"""The CUDA version whose drivers read PTX 8.0, which ours is (PTX ISA, "Release Notes")."""
+"""The CUDA version whose drivers read PTX 8.0, which most of ours is (PTX ISA, "Release Notes")."""
 
 SUCCESS, OUT_OF_MEMORY = 0, 2
 _MAJOR, _MINOR, _SHARED_OPT_IN, _PROCESSORS = 75, 76, 97, 16

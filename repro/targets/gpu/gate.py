@@ -4,7 +4,8 @@ The contract rounds each operation once. In PTX that is the `.rn` forms: a bare 
 the assembler, `.approx` and `.full` are not correctly rounded, `.ftz` flushes subnormals, and atomics take effect in
 the order in which threads come. An fma stands only where the kernel has one. Instruction selection computes once what
 it finds to be equal, such as a vector's lanes, and so may have less of everything than the optimised LLVM code. It has
-more of nothing: of no fma, as if it made one of a product and a sum, nor of roundings in all, as if one came apart.
+more of nothing: of no fma, as if it made one of a product and a sum, nor of products or roundings in all, as if one
+came apart. Counts are exact where nothing is equal; where lanes are, they leave room for as many as were saved.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _FORBIDDEN: tuple[tuple[str, str], ...] = (
     (r"\.ftz", "an instruction that flushes subnormals"),
     (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)(\.sat)?\.b?f(16|32|64)", "an operation without a rounding of its own"),
     (r"\b(add|sub|mul|fma|mad|div|rcp|sqrt)\.(rz|rm|rp)\b", "a directed rounding"),
+    (r"\.f32x2\b", "an instruction for two numbers"),
     (r"\b(ex2|lg2|sin|cos|tanh|rsqrt)\.", "a hardware approximation"),
 )
 _ROUNDED = re.compile(r"\b(fma|mad|add|sub|mul|div|sqrt)\.rn\.(f32|f64)\b")
@@ -81,19 +83,25 @@ def _check_fma(name: str, stated: frozenset[DType], ptx: str, llvm: str) -> None
             raise InternalError(f"{name} has {found.fma} fma of {dtype} in PTX, and {of_llvm.fma} in LLVM code")
         if found.all > of_llvm.all:
             raise InternalError(f"{name} rounds {found.all} times to {dtype} in PTX, and {of_llvm.all} in LLVM code")
+        if found.products > of_llvm.products + of_llvm.quotients:  # by a power of two, which is a product
+            raise InternalError(f"{name} has {found.products} mul of {dtype} in PTX, and fewer in LLVM code")
 
 
 @dataclass
 class _Roundings:
-    """Instructions of a type that round: how many of them are fma, and how many there are."""
+    """Instructions of a type that round: how many of them are fma, products, quotients, and how many there are."""
 
     fma: int = 0
+    products: int = 0
+    quotients: int = 0
     all: int = 0
 
     def count(self, operation: str, lanes: int) -> None:
         self.all += lanes
         if operation in ("fma", "mad"):
             self.fma += lanes
+        self.products += lanes if operation == "mul" else 0
+        self.quotients += lanes if operation == "div" else 0
 
 
 def _selected(ptx: str) -> defaultdict[str, _Roundings]:
