@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,17 +38,22 @@ class Flat:
 
 
 def flatten(
-    loaded: LoadedModel, bind: Mapping[str, int], set_values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+    loaded: LoadedModel,
+    bind: Mapping[str, int],
+    set_values: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    changing: Collection[str] = (),
 ) -> Flat:
-    """Raises ReproError for a model that cannot be imported with these bindings."""
+    """Initial values of the parameters named in `changing` decide nothing. Raises ReproError for a model that cannot be
+    imported with these bindings."""
     with exact_arithmetic():
         fixed = _inlined(_fixed(loaded, bindings_of_infer(loaded.proto, bind), set_values, shapes))
         for _ in range(_SPLICED_DEPTH):
             _prune(fixed.proto.graph)
-            if not _splice_decided(fixed):
+            if not _splice_decided(fixed, changing):
                 break
         name_nodes(fixed.proto.graph.node)
-        return _typed(fixed)
+        return _typed(fixed, changing)
 
 
 def tensor_type(name: str, kind: TensorType) -> ValueInfoProto:
@@ -68,7 +73,7 @@ def tensor(name: str, array: Array, dtype: DType) -> TensorProto:
 def _fixed(
     loaded: LoadedModel, bind: Mapping[str, int], set_values: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
 ) -> LoadedModel:
-    importer, scope = _import(loaded)
+    importer, scope = _import(loaded, ())
     ports, _ = bind_inputs(importer, scope, bind, set_values, shapes)
     types = {port.name: port.type for port in ports}
     proto = ModelProto()
@@ -92,20 +97,20 @@ def _inlined(loaded: LoadedModel) -> LoadedModel:
     return replace(loaded, proto=proto, functions={key: loaded.functions[key] for key in left})
 
 
-def _import(loaded: LoadedModel) -> tuple[Importer, Scope]:
-    importer = Importer(loaded)
+def _import(loaded: LoadedModel, changing: Collection[str]) -> tuple[Importer, Scope]:
+    importer = Importer(loaded, changing=changing)
     return importer, Scope(Body.of_graph(loaded.proto.graph), loaded.opsets, {})
 
 
 # ── Ifs ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _splice_decided(loaded: LoadedModel) -> bool:
+def _splice_decided(loaded: LoadedModel, changing: Collection[str]) -> bool:
     """Put the branch taken in place of each If that the build decides, in place; whether there was one."""
     graph = loaded.proto.graph
     if not any(node.op_type == "If" for node in graph.node):
         return False
-    importer, scope = _import(loaded)
+    importer, scope = _import(loaded, changing)
     bind_inputs(importer, scope, {}, {}, {})
     nodes: list[NodeProto] = []
     every = definitions(graph.node)
@@ -161,10 +166,10 @@ def _prune(graph: GraphProto) -> None:
 # ── types ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _typed(loaded: LoadedModel) -> Flat:
+def _typed(loaded: LoadedModel, changing: Collection[str]) -> Flat:
     """The types of all values, written into the model too."""
     graph = loaded.proto.graph
-    importer, scope = _import(loaded)
+    importer, scope = _import(loaded, changing)
     ports, _ = bind_inputs(importer, scope, {}, {}, {})
     made = [name for node in graph.node for name in node.output if name]
     importer.resolve(scope, [*made, *(item.name for item in graph.output)])

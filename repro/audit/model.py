@@ -8,7 +8,7 @@ this model; its values are compared by their names.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,12 @@ def prepare(
     inputs: Mapping[str, Array] | None = None,
     golden_seed: int | None = None,
     qdq: str | None = None,
+    changing: Collection[str] = (),
 ) -> Audited:
     """Prepare a model, or the source of an artifact with its own bindings, inputs and `qdq`.
 
-    Inputs are those given, else drawn from the golden seed (0 unless given) as a build draws them. Raises ReproError.
+    Inputs are those given, else drawn from the golden seed (0 unless given) as a build draws them. Initial values of
+    the parameters named in `changing` decide nothing. Raises ReproError.
     """
     stored = _artifact(model)
     if stored is not None:
@@ -92,7 +94,7 @@ def prepare(
     bind, set = dict(bind or {}), dict(set or {})  # noqa: A001
     declared = {item.name for item in source.proto.graph.input}
     shapes = {name: array.shape for name, array in (inputs or {}).items() if name in declared and name not in set}
-    flat = flatten(source, bind, set, shapes)
+    flat = flatten(source, bind, set, shapes, changing)
     folder = None if _read_external(flat.loaded) else source.folder
     chosen = _inputs(flat, inputs, golden_seed or 0)
     summary = summarize(flat.loaded.proto, source.name, folder)

@@ -24,10 +24,11 @@ from repro.audit.model import Audited, Source
 from repro.audit.peers.own_training import Progress, run_steps
 from repro.audit.records import Capture, Outcome
 from repro.errors import ReproError
-from repro.frontend import LoadedModel, Port, load_source
+from repro.frontend import LoadedModel, Port, import_model, load_source
+from repro.frontend.training_info import bindings_of_infer
 from repro.ir.graph import Graph
 from repro.ir.types import Array
-from repro.train_step import TrainOptions
+from repro.train_step import TrainOptions, read_for_training
 from repro.training.data import Batches, fit
 
 PEERS: Mapping[str, str] = {
@@ -62,7 +63,9 @@ def prepare(
     loaded, options, bound = _source(source, options, dict(bind or {}))
     if options is None:
         return _of_own_step(loaded, bound, steps, data, golden_seed, seed)
-    flat = model.prepare(loaded, bound)
+    inner = bindings_of_infer(loaded.proto, bound)
+    imported = read_for_training(lambda changing: import_model(loaded, inner, changing=changing), options)
+    flat = model.prepare(loaded, bound, changing=imported.notes.changing)
     if flat.folder is not None or flat.proto.ByteSize() > MAX_BYTES:
         raise ReproError("the model is too large to be audited in training", expected=f"at most {MAX_BYTES} bytes")
     whole, proto, step = unrolled.unroll(flat.proto, options, steps)

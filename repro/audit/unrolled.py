@@ -31,7 +31,7 @@ from repro.frontend.training_info import training_step
 from repro.ir.graph import Graph, argument
 from repro.ir.types import I64, U8, Array, TensorType
 from repro.ops.record import evaluate
-from repro.train_step import TrainOptions, TrainStep, gradients, train_step, training_of, words_of
+from repro.train_step import TrainOptions, TrainStep, gradients, read_for_training, train_step, training_of, words_of
 
 DOMAIN = "ai.repro.training"
 GRADIENTS, CLIP, UPDATE, STEP = "LossAndGradients", "ClipByNorm", "Update", "Step"
@@ -98,7 +98,7 @@ class Unrolled:
 
 def unroll(proto: ModelProto, options: TrainOptions, steps: int) -> tuple[Unrolled, ModelProto, TrainStep]:
     """Steps of a prepared forward model. Raises ReproError where model and options do not fit."""
-    imported = import_model(load_model(proto))
+    imported = _read(proto, options)
     made = _Forward(proto, imported, train_step(imported, options), options)
     for number in range(1, steps + 1):
         made.add_gradients(number)
@@ -106,6 +106,10 @@ def unroll(proto: ModelProto, options: TrainOptions, steps: int) -> tuple[Unroll
     outputs = [at(number, LOSS) for number in range(1, steps + 1)]
     outputs += [state_at(steps, name) for name in made.changed if state_at(steps, name) in made.whole.types]
     return made.whole, made.whole.model(outputs, imported.opsets), made.step
+
+
+def _read(proto: ModelProto, options: TrainOptions) -> Imported:
+    return read_for_training(lambda changing: import_model(load_model(proto), changing=changing), options)
 
 
 class _Forward:
@@ -294,7 +298,7 @@ def entries_of(model: ModelProto) -> tuple[EntryGraph, EntryGraph | None]:
         bind = {name: int(word) for name, word in words_in(first).items()}
         return training_step(load_model(ModelProto.FromString(read_array(source, None)[0].tobytes())), bind).entry, None
     options = options_of(model)
-    imported = import_model(load_model(forward_model(model, first, with_parameters=True)))
+    imported = _read(forward_model(model, first, with_parameters=True), options)
     step = train_step(imported, options)
     return step.entry, None if step.random_nodes else gradients(imported, options)
 

@@ -70,6 +70,7 @@ def _import(
             unseeded=tuple(importer.unseeded),
             integer_tensors=tuple(Port(name, kind) for name, kind in importer.integer_tensors.items()),
             decided=tuple(importer.folder.decided),
+            changing=tuple(sorted(importer.folder.changing)),
         ),
     )
 

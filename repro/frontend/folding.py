@@ -50,7 +50,7 @@ class Folder:
     """
 
     def __init__(self, parameter_value: Callable[[Node], Array], changing: Collection[str] = ()) -> None:
-        self._parameter_value, self._changing = parameter_value, frozenset(changing)
+        self._parameter_value, self.changing = parameter_value, frozenset(changing)
         self.decided: dict[str, None] = {}
         """Names of parameters whose initial values were asked for."""
         self._closed: dict[Node, bool] = {}
@@ -99,7 +99,7 @@ class Folder:
 
     def changes(self, node: Node) -> bool:
         """Whether a parameter's value is not known at build."""
-        return node["identity"] in self._changing
+        return node["identity"] in self.changing
 
     def _initial(self, node: Node) -> Array:
         self.decided.setdefault(str(node["identity"]))

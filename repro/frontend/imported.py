@@ -38,6 +38,8 @@ class TrainingNotes:
     """Integer initializers of rank 2 and up: they may be weights, and are constants here."""
     decided: tuple[str, ...] = ()
     """Parameters whose initial values decided about the graph: the branch of an If, a shape, a count of iterations."""
+    changing: tuple[str, ...] = ()
+    """Parameters whose initial values were not to decide about it."""
 
 
 INFER = "infer"

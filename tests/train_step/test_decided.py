@@ -10,6 +10,8 @@ import pytest
 from onnx import ModelProto, helper
 
 from repro.artifact.build import Request, imported_entries
+from repro.audit.training import prepare
+from repro.audit.unrolled import entries_of
 from repro.errors import ReproError
 from repro.frontend import Imported, import_model, load_model
 from repro.ops.record import evaluate
@@ -66,6 +68,15 @@ def test_all_entries_of_a_build_have_the_branch() -> None:
     _, entries = imported_entries(request)
     assert [entry.name for entry in entries] == ["infer", "gradients", "train_step"]
     assert all("branch" in {node.op for node in entry.graph.nodes} for entry in entries)
+
+
+def test_an_audit_of_the_training_has_the_branch() -> None:
+    audited = prepare(load_model(BRANCH), TrainOptions(MeanSquaredError()), 2)
+    entry, slopes = entries_of(audited.proto)
+    assert slopes is not None
+    assert all("branch" in {node.op for node in each.graph.nodes} for each in (entry, slopes))
+    with pytest.raises(ReproError, match="depends on data"):
+        prepare(load_model(PICKED), TrainOptions(MeanSquaredError()), 2)
 
 
 def test_a_parameter_that_is_not_trained_decides() -> None:
