@@ -11,8 +11,7 @@ came apart. Counts are exact where nothing is equal; where lanes are, they leave
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter
 
 from repro.errors import InternalError
 from repro.ir.expressions import Apply, Reduce
@@ -33,7 +32,7 @@ _ROUNDED = re.compile(r"\b(fma|mad|add|sub|mul|div|sqrt)\.rn\.(f32|f64)\b")
 _LLVM_ROUNDED = re.compile(
     r"= (?:f(add|sub|mul|div)|(?:tail )?call(?=[^@\n]*@llvm\.(fma|sqrt)\.)) (?:<(\d+) x )?(float|double)\b"
 )
-_TYPES = {"float": F32, "double": F64}
+_TYPES = {"float": F32, "double": F64, "f32": F32, "f64": F64}
 _CALLED = re.compile(r"\bcall(?:\.uni)?\s*(?:\([^)]*\),\s*)?(\w+)", re.DOTALL)
 _FLAGS = re.compile(r"\bf(?:add|sub|mul|div|rem|neg|cmp|ma)\b.*?\b(fast|reassoc|contract|afn|arcp)\b")
 
@@ -74,45 +73,32 @@ def fma_types(kernel: Kernel) -> frozenset[DType]:
 
 
 def _check_fma(name: str, stated: frozenset[DType], ptx: str, llvm: str) -> None:
-    selected, made = _selected(ptx), _made(llvm)
+    in_ptx, in_llvm = _in_ptx(ptx), _in_llvm(llvm)
     for dtype in (F32, F64):
-        found, of_llvm = selected[dtype.name], made[dtype.name]
-        if found.fma and dtype not in stated:
-            raise InternalError(f"{name} has {found.fma} fma of {dtype}, and the kernel none")
-        if found.fma > of_llvm.fma or (of_llvm.fma and not found.fma):
-            raise InternalError(f"{name} has {found.fma} fma of {dtype} in PTX, and {of_llvm.fma} in LLVM code")
-        if found.all > of_llvm.all:
-            raise InternalError(f"{name} rounds {found.all} times to {dtype} in PTX, and {of_llvm.all} in LLVM code")
-        if found.products > of_llvm.products + of_llvm.quotients:  # by a power of two, which is a product
-            raise InternalError(f"{name} has {found.products} mul of {dtype} in PTX, and fewer in LLVM code")
+        found, made = in_ptx[dtype], in_llvm[dtype]
+        if found["fma"] and dtype not in stated:
+            raise InternalError(f"{name} has {found['fma']} fma of {dtype}, and the kernel none")
+        if found["fma"] > made["fma"] or (made["fma"] and not found["fma"]):
+            raise InternalError(f"{name} has {found['fma']} fma of {dtype} in PTX, and {made['fma']} in LLVM code")
+        if found.total() > made.total():
+            raise InternalError(
+                f"{name} rounds {found.total()} times to {dtype} in PTX, and {made.total()} in LLVM code"
+            )
+        if found["mul"] > made["mul"] + made["div"]:  # by a power of two, which is a product
+            raise InternalError(f"{name} has {found['mul']} mul of {dtype} in PTX, and fewer in LLVM code")
 
 
-@dataclass
-class _Roundings:
-    """Instructions of a type that round: how many of them are fma, products, quotients, and how many there are."""
-
-    fma: int = 0
-    products: int = 0
-    quotients: int = 0
-    all: int = 0
-
-    def count(self, operation: str, lanes: int) -> None:
-        self.all += lanes
-        if operation in ("fma", "mad"):
-            self.fma += lanes
-        self.products += lanes if operation == "mul" else 0
-        self.quotients += lanes if operation == "div" else 0
-
-
-def _selected(ptx: str) -> defaultdict[str, _Roundings]:
-    found = defaultdict[str, _Roundings](_Roundings)
+def _in_ptx(ptx: str) -> dict[DType, Counter[str]]:
+    """How many instructions round, by type and operation."""
+    found = {F32: Counter[str](), F64: Counter[str]()}
     for operation, kind in _ROUNDED.findall(ptx):
-        found[kind].count(operation, 1)
+        found[_TYPES[kind]]["fma" if operation == "mad" else operation] += 1
     return found
 
 
-def _made(llvm: str) -> defaultdict[str, _Roundings]:
-    found = defaultdict[str, _Roundings](_Roundings)
+def _in_llvm(llvm: str) -> dict[DType, Counter[str]]:
+    """The same; an instruction for each lane."""
+    found = {F32: Counter[str](), F64: Counter[str]()}
     for operation, called, lanes, kind in _LLVM_ROUNDED.findall(llvm):
-        found[_TYPES[kind].name].count(called or operation, int(lanes or 1))
+        found[_TYPES[kind]][called or operation] += int(lanes or 1)
     return found
