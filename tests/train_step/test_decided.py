@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from repro.audit.training import prepare
 from repro.audit.unrolled import entries_of
 from repro.errors import ReproError
 from repro.frontend import Imported, import_model, load_model
+from repro.frontend.folding import frozen
 from repro.ops.record import evaluate
 from repro.train_step import TrainOptions, read_for_training, train_step
 from repro.train_step.losses import MeanSquaredError
@@ -234,3 +237,12 @@ def test_normalizations_inside_a_branch_keep_their_statistics() -> None:
         step = train_step(read(proto), TrainOptions(MeanSquaredError()))
         assert {step.state[slot].name for slot, _ in step.updates} == {"w", "v", "step"}
         assert any(said in warning for warning in step.warnings), step.warnings
+
+
+@pytest.mark.parametrize("name", ["w", "layers[0].w", "a*", "it's"])
+def test_advice_names_one_parameter(name: str) -> None:
+    """As a shell takes it apart, and as patterns are matched."""
+    option, pattern = shlex.split(frozen([name]))
+    assert option == "--frozen"
+    others = ["layers0.w", "ab", "v"]
+    assert [each for each in (name, *others) if fnmatchcase(each, pattern)] == [name]
