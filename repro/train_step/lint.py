@@ -1,4 +1,4 @@
-"""Warnings about a model that is not what a trainer means."""
+"""What a trainer does not mean: warnings about a model, and an error where a gradient would be wrong."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def check_code(name: str, fma: frozenset[DType], ptx: str, llvm: str) -> None:
     flag = _FLAGS.search(llvm)
     if flag:
         raise InternalError(f"{name} has a fast-math flag: {flag.group(0)}")
-    _check_fma(name, fma, ptx, llvm)
+    _check_roundings(name, fma, ptx, llvm)
 
 
 def _line(text: str, place: int) -> str:
@@ -72,7 +72,7 @@ def fma_types(kernel: Kernel) -> frozenset[DType]:
     return frozenset(found)
 
 
-def _check_fma(name: str, stated: frozenset[DType], ptx: str, llvm: str) -> None:
+def _check_roundings(name: str, stated: frozenset[DType], ptx: str, llvm: str) -> None:
     in_ptx, in_llvm = _in_ptx(ptx), _in_llvm(llvm)
     for dtype in (F32, F64):
         found, made = in_ptx[dtype], in_llvm[dtype]
